@@ -1,0 +1,1 @@
+//! Block layouts of ggml's weight types and their exact integer arithmetic.

@@ -1,0 +1,1 @@
+//! Operators on host memory with run-time SIMD dispatch.

@@ -1,0 +1,2 @@
+//! llama-bench's table over the bloomery engine.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Finds, probes and checks seats.

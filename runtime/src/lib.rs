@@ -1,0 +1,1 @@
+//! Open a model, plan it, run an engine over it.

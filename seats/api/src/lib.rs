@@ -1,0 +1,1 @@
+//! SDK for seats: builder, checker, frozen plugin table and export macro.

@@ -1,0 +1,1 @@
+//! The declared program: types, checker, text and graph dump.

@@ -1,0 +1,1 @@
+//! Seat for qwen3moe and qwen3.

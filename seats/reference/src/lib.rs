@@ -1,0 +1,1 @@
+//! Naive f32 implementation of every operator and an executor over a program.

@@ -1,0 +1,2 @@
+//! llama-server's wire over the bloomery engine.
+fn main() {}

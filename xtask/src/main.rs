@@ -1,0 +1,2 @@
+//! Build, demo and test commands.
+fn main() {}
