@@ -1,1 +1,4 @@
-//! Open a model, plan it, run an engine over it.
+//! Opens a model, plans it and runs an engine over it: the part of bloomery that other programs can use as a library.
+
+pub mod board;
+pub mod request;
