@@ -128,7 +128,9 @@ pub struct Done {
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum RequestError {
     /// The prompt cannot fit.
-    #[error("request ({n_prompt} tokens) exceeds the available context size ({n_ctx} tokens), try increasing it")]
+    #[error(
+        "request ({n_prompt} tokens) exceeds the available context size ({n_ctx} tokens), try increasing it"
+    )]
     ContextExceeded {
         /// Tokens of the prompt.
         n_prompt: usize,
