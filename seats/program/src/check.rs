@@ -2,8 +2,8 @@
 
 use crate::infer::{Context, infer};
 use crate::{
-    Graph, InputKind, LANGUAGE, ModelFacts, Node, Op, OutputKind, Part, Program, Role, Shape, State,
-    StateKind, ValueId,
+    Graph, InputKind, LANGUAGE, Meta, ModelFacts, Node, Op, OutputKind, Part, Program, Role, Shape, State,
+    StateId, StateKind, ValueId,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -104,6 +104,7 @@ pub fn check(program: &Program, facts: &ModelFacts) -> Result<Summary, Vec<Fault
         let name = match graph.role {
             Role::Target {} => "target".to_string(),
             Role::Draft { .. } => format!("draft {i}"),
+            Role::Observe {} => format!("observe {i}"),
         };
         check_graph(&name, graph, program, facts, &mut read, &mut faults);
     }
@@ -113,10 +114,13 @@ pub fn check(program: &Program, facts: &ModelFacts) -> Result<Summary, Vec<Fault
     Ok(Summary {
         nodes: program.graphs.iter().map(|g| g.nodes.len()).sum(),
         tensors_read: read.len(),
-        parameters: read.iter().filter_map(|t| facts.tensors.get(*t)?.elements()).sum(),
+        parameters: read
+            .iter()
+            .filter_map(|t| facts.tensors.get(*t)?.elements())
+            .fold(0, u64::saturating_add),
         unread: facts.tensors.keys().filter(|t| !read.contains(t.as_str())).cloned().collect(),
         state_values_per_token: program.states.iter().map(|s| s.kind.values_per_token()).sum(),
-        state_fixed_bytes: program.states.iter().map(|s| s.kind.fixed_bytes()).sum(),
+        state_fixed_bytes: program.states.iter().map(|s| s.kind.fixed_bytes()).fold(0, u64::saturating_add),
     })
 }
 
@@ -172,7 +176,7 @@ fn check_graph<'p>(
         if !fits {
             faults.push(edge(format!("input {:?} cannot have shape {}", input.kind, input.shape)));
         }
-        if let InputKind::TargetHidden { name: hidden } = &input.kind {
+        if let InputKind::TargetHidden { name: hidden, .. } = &input.kind {
             let known = program
                 .target()
                 .is_some_and(|t| t.outputs.iter().any(|o| o.kind == OutputKind::Hidden && o.name == *hidden));
@@ -185,6 +189,12 @@ fn check_graph<'p>(
         }
     }
     let mut names = BTreeSet::new();
+    let mut first_writer: HashMap<StateId, usize> = HashMap::new();
+    for (index, node) in graph.nodes.iter().enumerate() {
+        if let Some(state) = node.op.writes() {
+            first_writer.entry(state).or_insert(index);
+        }
+    }
     for (index, node) in graph.nodes.iter().enumerate() {
         let results = check_node(node, &shapes, program, facts);
         read.extend(node.tensors.values().map(String::as_str));
@@ -206,6 +216,17 @@ fn check_graph<'p>(
                 }
             }
         }
+        // A state is moved on once a step, and before anything reads it: otherwise the step's own rows would be missing.
+        if let Some(state) = node.op.writes()
+            && first_writer.get(&state).is_some_and(|first| *first < index)
+        {
+            fault(format!("state {} is written by two nodes", state.0));
+        }
+        if let Some(state) =
+            node.op.reads().iter().find(|s| first_writer.get(s).is_some_and(|first| *first > index))
+        {
+            fault(format!("reads state {} before the node that appends to it", state.0));
+        }
         // Results count as defined even after a fault, so that one mistake is not told again by every later node.
         for out in &node.outs {
             let bounded = out.shape.row_len().is_none_or(|n| n <= crate::infer::WIDEST);
@@ -218,7 +239,7 @@ fn check_graph<'p>(
             }
         }
     }
-    if graph.outputs.is_empty() {
+    if graph.outputs.is_empty() && !matches!(graph.role, Role::Observe {}) {
         faults.push(edge("no output".into()));
     }
     for output in &graph.outputs {
@@ -249,6 +270,11 @@ fn check_node(
         let found =
             facts.tensors.get(tensor).ok_or_else(|| format!("tensor {tensor} is not in the model"))?;
         tensors.insert(role.as_str(), found);
+    }
+    if let Op::NgramEmbed { token_map: Some(key), .. } = &node.op
+        && !matches!(facts.meta.get(key), Some(Meta::List(_) | Meta::Elided { .. }))
+    {
+        return Err(format!("the model has no array `{key}`"));
     }
     if let Op::Custom { .. } = node.op {
         let fits =

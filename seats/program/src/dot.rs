@@ -13,7 +13,11 @@ pub fn dot(program: &Program) -> String {
         let _ = writeln!(out, "  s{i} [shape=cylinder, label=\"{}\"];", escape(&state.name));
     }
     for (g, graph) in program.graphs.iter().enumerate() {
-        let title = if matches!(graph.role, Role::Target {}) { "target" } else { "draft" };
+        let title = match graph.role {
+            Role::Target {} => "target",
+            Role::Draft { .. } => "draft",
+            Role::Observe {} => "observe",
+        };
         let _ = writeln!(out, "  subgraph cluster_{g} {{ label=\"{title}\";");
         write_graph(&mut out, g, graph);
         out.push_str("  }\n");

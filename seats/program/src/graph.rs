@@ -92,7 +92,12 @@ pub enum Role {
         /// The graph may be run again on its own hidden rows for more tokens.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         chain: bool,
+        /// A block drafter: one pass over the last token and `depth - 1` rows of this token, taken back afterwards.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mask_token: Option<u32>,
     },
+    /// Runs over every row that the target has committed and only extends states: a block drafter's memory.
+    Observe {},
 }
 
 /// A value from outside.
@@ -117,6 +122,9 @@ pub enum InputKind {
     TargetHidden {
         /// Name of a `hidden` output of the target.
         name: String,
+        /// Take it at the row's own position instead.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        same_position: bool,
     },
     /// Questions and options of a decision request.
     Spans {},

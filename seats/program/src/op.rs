@@ -32,7 +32,7 @@ pub enum Op {
         /// Ids (before the map) that cut the history: a predecessor with one of them and everything older becomes `fill`.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         cut: Vec<u32>,
-        /// Metadata key of an array that maps token ids to hash ids.
+        /// Full metadata key of an array that maps token ids to hash ids.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         token_map: Option<String>,
         /// A `tokens` state with at least `max_ngram - 1` ids.
@@ -70,7 +70,7 @@ pub enum Op {
         function: Function,
     },
     // ---- linear
-    /// `(x) -> rows`; tensors `weight` `[in, out]`, `bias` `[out]` optional.
+    /// `(x) -> rows`; tensors `weight` `[in, out]` (or `[in]`, one value out), `bias` `[out]` optional.
     Linear {},
     /// `(x) -> rows`; tensor `weight` `[in, out, groups]` or `[in, groups*out]`. Block-diagonal: group g of x through
     /// matrix g. With heads as groups it is the per-head projection of absorbed latent attention.
@@ -180,7 +180,8 @@ pub enum Op {
         /// A `recent` state of `(taps - 1) * dilation` rows.
         state: StateId,
     },
-    /// `(q, k, v, decay, beta) -> rows [value_heads*value]`; tensors `a` and `dt`, see [`Decay`].
+    /// `(q, k, v, decay, beta) -> rows [value_heads*value]`; tensors `a` and `dt`, see [`Decay`]. Beta comes ready (after
+    /// its sigmoid), the decay as the bare projection.
     GatedDelta(GatedDelta),
     // ---- residual streams
     /// `(x) -> streams`: x in every stream.
@@ -211,7 +212,9 @@ pub enum Op {
         /// Added to the mean square of the flattened streams.
         norm_eps: f32,
     },
-    /// `(h) -> mixed, inject?`; tensors `norm` `[streams*width]`, `down`, `up`, `inject` optional (then there are two results).
+    /// `(h) -> mixed, post?`; tensors `norm` `[streams*width]`, `down`, `up`, `inject` optional (then there are two results).
+    /// With n = the streams normalised each and times `norm`: `mixed = mean_j n_j * sigmoid(up . silu(down . n / streams))_j`,
+    /// `post = 2 * sigmoid(inject . n / streams)`, which [`Op::StreamCombine`] takes.
     LowRankMix {
         /// Added to the mean square of each stream.
         eps: f32,
@@ -244,7 +247,8 @@ pub enum Op {
         /// Width of the token vectors.
         rank: u32,
     },
-    /// `(hidden, tokens, spans) -> rows`: joint decision head; tensors by the file's own names without prefix.
+    /// `(hidden, tokens, spans) -> rows`: joint decision head, one row per option of the request. A tensor's role is its
+    /// name in the file without a leading `decision.`; `output.weight` is the table of lexical vectors.
     DecisionHead {
         /// Attention heads.
         heads: u32,
@@ -410,7 +414,8 @@ pub struct Attention {
     /// `softcap * tanh(s / softcap)` on the scaled products.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub softcap: Option<f32>,
-    /// Rows of the batch's own block see each other whatever their order.
+    /// The rows of the step are one block (a block drafter's): they see each other whatever their order, and a window
+    /// counts from the block's first row, which it does not include.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub block_bidirectional: bool,
     /// The stores; one softmax runs over their union.
@@ -628,6 +633,24 @@ impl Op {
                 | Op::DecisionHead { .. }
                 | Op::Custom { .. }
         )
+    }
+
+    /// The state that the operator moves on. `tokens` states are moved on by the host, for all readers at once.
+    pub fn writes(&self) -> Option<StateId> {
+        match self {
+            Op::Append { state } | Op::Pool { state, .. } | Op::CausalConv { state, .. } => Some(*state),
+            Op::GatedDelta(delta) => Some(delta.state),
+            _ => None,
+        }
+    }
+
+    /// The stores that the operator reads and another node appends to.
+    pub fn reads(&self) -> Vec<StateId> {
+        match self {
+            Op::IndexScore { state, .. } => vec![*state],
+            Op::Attention(attention) => attention.sources.iter().map(|s| s.state).collect(),
+            _ => vec![],
+        }
     }
 
     /// The states that the operator reads or writes.

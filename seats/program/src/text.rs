@@ -13,9 +13,12 @@ pub fn text(program: &Program) -> String {
     for graph in &program.graphs {
         match graph.role {
             Role::Target {} => out.push_str("graph target\n"),
-            Role::Draft { depth, chain } => {
-                let _ = writeln!(out, "graph draft depth {depth}{}", if chain { " chained" } else { "" });
+            Role::Draft { depth, chain, mask_token } => {
+                let chained = if chain { " chained" } else { "" };
+                let mask = mask_token.map_or(String::new(), |t| format!(" mask {t}"));
+                let _ = writeln!(out, "graph draft depth {depth}{chained}{mask}");
             }
+            Role::Observe {} => out.push_str("graph observe\n"),
         }
         for input in &graph.inputs {
             let _ = writeln!(out, "  %{} = input {} {}", input.value.0, json(&input.kind), input.shape);
