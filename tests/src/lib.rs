@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod packages;
+pub mod server;
 
 pub use packages::{RealModel, real_model};
 
