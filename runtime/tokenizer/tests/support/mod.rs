@@ -1,0 +1,79 @@
+//! Vocabularies for tests: the kit's own, and others where they were fetched.
+#![allow(dead_code)]
+
+use bloomery_tokenizer::{Tokenizer, Vocabulary};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+pub fn data() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/tokenizer")
+}
+
+pub fn read_json(path: &Path) -> Value {
+    let text = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_slice(&text).unwrap()
+}
+
+/// The kit's vocabulary: 4,096 entries, byte-level BPE, `qwen2`.
+pub fn kit_vocabulary() -> Vocabulary {
+    vocabulary(&read_json(&data().join("kit.json")))
+}
+
+pub fn kit() -> Tokenizer {
+    Tokenizer::new(kit_vocabulary()).unwrap()
+}
+
+/// A fetched vocabulary, or `None` after saying that it is not there.
+pub fn fetched(name: &str) -> Option<Vocabulary> {
+    let Some(folder) = std::env::var_os("BLOOMERY_VOCABULARIES") else {
+        println!(
+            "skipped: {name}: BLOOMERY_VOCABULARIES is not set (tests/data/tokenizer/fetch.py makes the folder)"
+        );
+        return None;
+    };
+    let path = Path::new(&folder).join(format!("{name}.json"));
+    if !path.exists() {
+        println!("skipped: {name}: no {}", path.display());
+        return None;
+    }
+    Some(vocabulary(&read_json(&path)))
+}
+
+/// A vocabulary written as JSON, with the fields of [`Vocabulary`].
+pub fn vocabulary(json: &Value) -> Vocabulary {
+    let texts = |key: &str| {
+        let texts = json.get(key)?.as_array()?;
+        Some(texts.iter().map(|text| text.as_str().unwrap().as_bytes().to_vec()).collect::<Vec<_>>())
+    };
+    let integers = |key: &str| {
+        let numbers = json.get(key)?.as_array()?;
+        Some(numbers.iter().map(|number| number.as_i64().unwrap() as i32).collect())
+    };
+    let text = |key: &str| json.get(key).and_then(Value::as_str).map(str::to_owned);
+    let flag = |key: &str| json.get(key).and_then(Value::as_bool);
+    let mut vocabulary = Vocabulary {
+        model: text("model").unwrap(),
+        pre: text("pre"),
+        tokens: texts("tokens").unwrap(),
+        scores: json
+            .get("scores")
+            .and_then(Value::as_array)
+            .map(|scores| scores.iter().map(|score| score.as_f64().unwrap() as f32).collect()),
+        token_types: integers("token_types"),
+        merges: texts("merges"),
+        add_bos: flag("add_bos"),
+        add_eos: flag("add_eos"),
+        add_space_prefix: flag("add_space_prefix"),
+        ..Vocabulary::default()
+    };
+    let special = &mut vocabulary.special;
+    for (role, slot) in [
+        ("bos", &mut special.bos),
+        ("eos", &mut special.eos),
+        ("unk", &mut special.unk),
+        ("pad", &mut special.pad),
+    ] {
+        *slot = json["special"].get(role).and_then(Value::as_u64).map(|id| id as u32);
+    }
+    vocabulary
+}
