@@ -24,7 +24,7 @@ impl Charsmap {
         let size = u32::from_le_bytes(*size) as usize;
         let (trie, replacements) =
             rest.split_at_checked(size).ok_or(bad("the trie is longer than the table", 4))?;
-        if size % 4 != 0 || size == 0 {
+        if size == 0 || !size.is_multiple_of(4) {
             return Err(bad("the trie is no array of 32-bit entries", 0));
         }
         if replacements.last() != Some(&0) {

@@ -78,16 +78,6 @@ pub enum Error {
         /// Their text.
         text: String,
     },
-    /// A special token's id lies outside of the vocabulary.
-    #[error("{key} = {id}, but the vocabulary has {count} tokens: the file is damaged")]
-    SpecialOutOfRange {
-        /// The metadata key.
-        key: &'static str,
-        /// The id.
-        id: u32,
-        /// Number of tokens.
-        count: usize,
-    },
     /// The file asks for a token in front or behind every text and does not say which.
     #[error("{flag} is set, but the file has no {key}: override one of the two keys")]
     MissingSpecial {

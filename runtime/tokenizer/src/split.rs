@@ -138,7 +138,7 @@ impl Compiled {
                     let starts: Vec<usize> =
                         text.get(run.range()).unwrap_or_default().char_indices().map(|(at, _)| at).collect();
                     for (index, offset) in starts.iter().enumerate() {
-                        if (starts.len() - index) % 3 == 0 && (*ascii || index > 0) {
+                        if (starts.len() - index).is_multiple_of(3) && (*ascii || index > 0) {
                             at(run.start() + offset);
                         }
                     }

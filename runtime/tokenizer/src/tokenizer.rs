@@ -22,6 +22,7 @@ pub struct Tokenizer {
     special: SpecialIds,
     ends: BTreeSet<u32>,
     suppressed: Vec<u32>,
+    warnings: Vec<String>,
     add_bos: bool,
     add_eos: bool,
     add_space_prefix: bool,
@@ -32,7 +33,7 @@ pub struct Tokenizer {
 }
 
 enum Method {
-    Bpe { bpe: Bpe, splitter: Splitter, escape: bool },
+    Bpe { bpe: Box<Bpe>, splitter: Splitter, escape: bool },
     SentencePiece(SentencePiece),
     Unigram(Unigram),
 }
@@ -56,7 +57,7 @@ impl Tokenizer {
     /// Build a tokenizer.
     ///
     /// # Errors
-    /// A kind of tokenizer or pre-tokenizer that is not known, a missing or damaged array, an id outside of the vocabulary.
+    /// A kind of tokenizer or pre-tokenizer that is not known, a missing or damaged array.
     pub fn new(vocabulary: Vocabulary) -> Result<Self, Error> {
         let Vocabulary { model, mut special, .. } = vocabulary;
         let defaults = match model.as_str() {
@@ -71,7 +72,7 @@ impl Tokenizer {
         let count = tokens.len();
         check_length("tokenizer.ggml.scores", vocabulary.scores.as_ref().map(Vec::len), count)?;
         check_length("tokenizer.ggml.token_type", vocabulary.token_types.as_ref().map(Vec::len), count)?;
-        fill_special(&mut special, defaults, count)?;
+        let warnings = fill_special(&mut special, defaults, count);
         let mut kinds: Vec<Kinds> = match &vocabulary.token_types {
             Some(types) => types.iter().take(count).map(|&token_type| Kinds::from_type(token_type)).collect(),
             None => vec![Kinds::NORMAL; count],
@@ -111,7 +112,7 @@ impl Tokenizer {
                 let merges =
                     vocabulary.merges.ok_or(Error::MissingArray { key: "tokenizer.ggml.merges", model })?;
                 let ignore_merges = vocabulary.ignore_merges.unwrap_or(row.ignore_merges);
-                let bpe = Bpe::new(&tokens, &merges, row.byte_level, ignore_merges)?;
+                let bpe = Box::new(Bpe::new(&tokens, &merges, row.byte_level, ignore_merges)?);
                 let splitter = Splitter::new(row.steps);
                 let spelling = if row.byte_level { Spelling::Letters } else { Spelling::EscapedSpaces };
                 (Method::Bpe { bpe, splitter, escape: !row.byte_level }, spelling, row.add_bos, false)
@@ -138,6 +139,7 @@ impl Tokenizer {
             with_control: find(&|kinds| kinds.has(control.with(Kinds::USER_DEFINED))),
             user_defined: find(&|kinds| kinds.has(Kinds::USER_DEFINED) && !kinds.has(control)),
             pieces: Pieces::new(&tokens, &kinds, spelling),
+            warnings,
             suppressed: vocabulary.suppress_tokens.into_iter().filter(|&id| (id as usize) < count).collect(),
             tokens,
             kinds,
@@ -309,6 +311,12 @@ impl Tokenizer {
         &self.suppressed
     }
 
+    /// What was odd about the file and could be passed over; lines to log.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
     /// Whether `encode` puts a begin-of-sequence token in front.
     #[must_use]
     pub fn add_bos(&self) -> bool {
@@ -352,14 +360,14 @@ fn check_length(key: &'static str, found: Option<usize>, expected: usize) -> Res
     }
 }
 
-/// Check the ids that the file states, and take the defaults that fit for the others.
-fn fill_special(special: &mut SpecialIds, mut defaults: SpecialIds, count: usize) -> Result<(), Error> {
+/// Take the defaults where the file states no id. An id outside of the vocabulary counts as none and gives a line to log.
+fn fill_special(special: &mut SpecialIds, mut defaults: SpecialIds, count: usize) -> Vec<String> {
+    let mut warnings = Vec::new();
     for ((key, id), (_, default)) in special.with_keys().into_iter().zip(defaults.with_keys()) {
-        match *id {
-            Some(id) if id as usize >= count => return Err(Error::SpecialOutOfRange { key, id, count }),
-            Some(_) => {}
-            None => *id = default.filter(|&id| (id as usize) < count),
+        if let Some(wrong) = id.take_if(|id| *id as usize >= count) {
+            warnings.push(format!("{key} = {wrong} is ignored: the vocabulary has {count} tokens"));
         }
+        *id = id.or_else(|| default.filter(|&id| (id as usize) < count));
     }
-    Ok(())
+    warnings
 }

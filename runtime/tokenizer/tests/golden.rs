@@ -4,7 +4,7 @@ mod support;
 
 use bloomery_tokenizer::Tokenizer;
 use serde_json::Value;
-use support::{data, fetched, kit, read_json};
+use support::{data, fetched, fetched_folder, kit, read_json};
 
 fn ids(value: &Value) -> Vec<u32> {
     value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
@@ -45,11 +45,55 @@ fn kit_vocabulary() {
 #[test]
 fn fetched_vocabularies() {
     let mut all = Vec::new();
-    for name in ["smollm2", "gemma3", "llama-bpe", "qwen2", "qwen35", "gemma-4"] {
+    for name in
+        ["smollm2", "gemma3", "llama-bpe", "qwen2", "qwen35", "gemma-4", "deepseek-llm", "deepseek-coder"]
+    {
         let Some(vocabulary) = fetched(name) else { continue };
         let found = differences(name, &Tokenizer::new(vocabulary).unwrap());
         println!("{name}: {} of 134 differ", found.len());
         all.extend(found);
+    }
+    assert!(all.is_empty(), "{}", all.join("\n"));
+}
+
+/// The reference implementation's own test strings, which come with its vocabularies: `NAME.gguf.inp` and `.out`.
+#[test]
+fn strings_of_the_reference_implementation() {
+    let Some(folder) = fetched_folder() else { return };
+    let mut all = Vec::new();
+    for name in [
+        "command-r",
+        "deepseek-coder",
+        "deepseek-llm",
+        "falcon",
+        "gemma-4",
+        "gpt-2",
+        "llama-bpe",
+        "llama-spm",
+        "mpt",
+        "phi-3",
+        "qwen2",
+        "qwen35",
+        "refact",
+        "starcoder",
+    ] {
+        let Some(vocabulary) = fetched(name) else { continue };
+        let tokenizer = Tokenizer::new(vocabulary).unwrap();
+        let read = |kind: &str| std::fs::read_to_string(folder.join(format!("{name}.gguf.{kind}"))).unwrap();
+        let (input, output) = (read("inp"), read("out"));
+        let texts: Vec<&str> = input.split("\n__ggml_vocab_test__\n").collect();
+        let lines: Vec<&str> = output.lines().collect();
+        assert!(texts.len() >= lines.len() && lines.len() > 40, "{name}: {} {}", texts.len(), lines.len());
+        let mut differ = 0;
+        for (text, line) in texts.iter().zip(&lines) {
+            let expected: Vec<u32> = line.split_whitespace().map(|id| id.parse().unwrap()).collect();
+            let found = tokenizer.encode(text, false, false);
+            if found != expected {
+                differ += 1;
+                all.push(format!("{name} {text:?}\n  expected {expected:?}\n  found    {found:?}"));
+            }
+        }
+        println!("{name}: {differ} of {} differ", lines.len());
     }
     assert!(all.is_empty(), "{}", all.join("\n"));
 }

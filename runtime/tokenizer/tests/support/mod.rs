@@ -1,7 +1,10 @@
 //! Vocabularies for tests: the kit's own, and others where they were fetched.
 #![allow(dead_code)]
 
+mod gguf;
+
 use bloomery_tokenizer::{Tokenizer, Vocabulary};
+use gguf::Keys;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -23,20 +26,30 @@ pub fn kit() -> Tokenizer {
     Tokenizer::new(kit_vocabulary()).unwrap()
 }
 
+/// The folder of fetched vocabularies, or `None` after saying that there is none.
+pub fn fetched_folder() -> Option<PathBuf> {
+    let folder = std::env::var_os("BLOOMERY_VOCABULARIES").map(PathBuf::from);
+    if folder.is_none() {
+        println!(
+            "skipped: BLOOMERY_VOCABULARIES is not set (tests/data/tokenizer/fetch.py makes the folder)"
+        );
+    }
+    folder
+}
+
 /// A fetched vocabulary, or `None` after saying that it is not there.
 pub fn fetched(name: &str) -> Option<Vocabulary> {
-    let Some(folder) = std::env::var_os("BLOOMERY_VOCABULARIES") else {
-        println!(
-            "skipped: {name}: BLOOMERY_VOCABULARIES is not set (tests/data/tokenizer/fetch.py makes the folder)"
-        );
-        return None;
-    };
-    let path = Path::new(&folder).join(format!("{name}.json"));
+    let path = fetched_folder()?.join(format!("{name}.gguf"));
     if !path.exists() {
-        println!("skipped: {name}: no {}", path.display());
+        println!("skipped: no {}", path.display());
         return None;
     }
-    Some(vocabulary(&read_json(&path)))
+    Some(vocabulary_of_file(&path))
+}
+
+pub fn vocabulary_of_file(path: &Path) -> Vocabulary {
+    let file = bloomery_gguf::GgufFile::open(path).unwrap();
+    Vocabulary::from_metadata(&Keys(file.metadata())).unwrap()
 }
 
 /// A vocabulary written as JSON, with the fields of [`Vocabulary`].
