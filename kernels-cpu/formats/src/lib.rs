@@ -25,6 +25,9 @@ pub mod math;
 pub mod tables;
 mod weight_type;
 
+pub use activation::{quantize_block, quantize_group, scaled_sum};
 pub use dequantize::{RowError, dequantize_row};
 pub use dot::{ActivationRow, dot, dot_blocks, dot_f32, dot_groups};
+pub use half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
+pub use math::{erf, exp, gelu_erf, gelu_tanh, sigmoid, silu, softplus, tanh};
 pub use weight_type::{ActivationKind, WeightType};
