@@ -1,1 +1,29 @@
 //! Operators on host memory with run-time SIMD dispatch.
+//!
+//! Every operator is a safe function over slices: it checks its lengths, splits its work into disjoint chunks for the
+//! [`pool`], and gives the same bits on every instruction set, with any number of threads, and for a row alone or in a batch.
+//! The crate knows no model, no file and no sequence; it refuses to allocate per call beyond its threads' scratch.
+
+pub mod activations;
+pub mod aligned;
+pub mod attention;
+pub mod cpu;
+pub mod experts;
+pub mod gated;
+pub mod kv;
+mod lanes;
+pub mod level;
+pub mod linear;
+pub mod matmul;
+pub mod matrix;
+mod norm;
+pub mod output;
+pub mod pointwise;
+pub mod pool;
+pub mod prepare;
+pub mod rope;
+pub mod route;
+pub mod rows;
+pub mod simd;
+mod split;
+pub mod topology;

@@ -19,6 +19,9 @@ pub struct OutTile<'a> {
 // SAFETY: the tile stands for an exclusive borrow of its elements, and f32 may move between threads.
 unsafe impl Send for OutTile<'_> {}
 
+// SAFETY: through a shared reference a tile only tells its shape and hands out parts, whose callers keep them disjoint.
+unsafe impl Sync for OutTile<'_> {}
+
 impl<'a> OutTile<'a> {
     /// All of a matrix `[rows, cols]`, whose rows lie `stride` apart in `data`.
     pub fn new(data: &'a mut [f32], rows: usize, cols: usize, stride: usize) -> Result<Self, MatmulError> {
@@ -75,6 +78,21 @@ impl<'a> OutTile<'a> {
         // SAFETY: the first column of the window lies inside the matrix, or one past it where the window is empty.
         let start = unsafe { self.start.add(columns.start) };
         OutTile { start, rows: self.rows, cols: columns.len(), stride: self.stride, owner: PhantomData }
+    }
+
+    /// Some of the rows and columns, while the rest stays usable elsewhere. Panics when a range is outside.
+    ///
+    /// # Safety
+    /// No two tiles with a common element are alive at once.
+    pub unsafe fn window(&self, rows: Range<usize>, columns: Range<usize>) -> OutTile<'a> {
+        assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
+        // SAFETY: the caller keeps elements disjoint.
+        let part = unsafe { self.part(columns) };
+        // An empty window may start past the end, so it must not move the pointer.
+        let offset = if rows.is_empty() { 0 } else { rows.start * self.stride };
+        // SAFETY: the first row of a window that is not empty lies inside the matrix.
+        let start = unsafe { part.start.add(offset) };
+        OutTile { start, rows: rows.len(), ..part }
     }
 
     /// Row `row` of the window; panics when there is none.

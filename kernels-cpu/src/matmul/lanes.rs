@@ -1,0 +1,145 @@
+//! Lanes of 32 bits, one per weight row: the vocabulary of the tile kernels.
+//!
+//! A lane holds four bytes of one row's weights, or one integer or f32 of that row. The kernels are written once over this trait and
+//! compiled for each instruction set. A value of an implementing type is the proof that its instructions exist.
+
+/// Most rows of a tile.
+pub(crate) const MAX_WIDTH: usize = 16;
+
+/// The bytes of the same block run of up to sixteen rows.
+#[derive(Clone, Copy)]
+pub(crate) struct RowBytes<'a> {
+    start: [*const u8; MAX_WIDTH],
+    len: usize,
+    owner: std::marker::PhantomData<&'a [u8]>,
+}
+
+impl<'a> RowBytes<'a> {
+    /// Rows of equal length; `row(i)` for lanes 0..16. Panics when lengths differ.
+    #[inline(always)]
+    pub fn new(len: usize, row: impl Fn(usize) -> &'a [u8]) -> Self {
+        let start = std::array::from_fn(|lane| {
+            let bytes = row(lane);
+            assert!(bytes.len() >= len, "a row of {} bytes is shorter than {len}", bytes.len());
+            bytes.as_ptr()
+        });
+        RowBytes { start, len, owner: std::marker::PhantomData }
+    }
+
+    /// `len` bytes of each row from `offset`. Panics when there are fewer.
+    #[inline(always)]
+    pub fn part(&self, offset: usize, len: usize) -> RowBytes<'a> {
+        assert!(offset <= self.len && len <= self.len - offset, "{len} bytes at {offset} of {}", self.len);
+        // SAFETY: `offset` is at most the length of every row, as was just checked.
+        let start = std::array::from_fn(|lane| unsafe { self.start[lane].add(offset) });
+        RowBytes { start, len, owner: self.owner }
+    }
+
+    /// The bytes of one row.
+    #[inline(always)]
+    pub fn row(&self, lane: usize) -> &'a [u8] {
+        // SAFETY: the constructors keep `len` readable bytes behind each pointer for the lifetime.
+        unsafe { std::slice::from_raw_parts(self.start[lane], self.len) }
+    }
+
+    /// Pointers to sixteen readable bytes of every row at `offset`. Panics when there are fewer.
+    #[inline(always)]
+    pub fn sixteen(&self, offset: usize) -> Sixteen<'_> {
+        assert!(offset + 16 <= self.len, "16 bytes at {offset} of {}", self.len);
+        Sixteen { rows: self, offset }
+    }
+
+    /// Bytes of each row.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+}
+
+/// Sixteen bytes of every row, known to be readable.
+#[derive(Clone, Copy)]
+pub(crate) struct Sixteen<'a> {
+    rows: &'a RowBytes<'a>,
+    offset: usize,
+}
+
+impl Sixteen<'_> {
+    /// Where lane `lane` reads.
+    #[inline(always)]
+    pub fn pointer(&self, lane: usize) -> *const u8 {
+        self.rows.start[lane].wrapping_add(self.offset)
+    }
+}
+
+/// Operations on `WIDTH` lanes.
+pub(crate) trait Lanes: Copy {
+    /// Lanes of 32 bits (integers, pairs of i16 or four bytes).
+    type I: Copy;
+    /// Lanes of f32.
+    type F: Copy;
+    /// Rows of a tile.
+    const WIDTH: usize;
+    /// Most activation rows that the registers hold at once.
+    const MAX_ACTIVATIONS: usize;
+
+    /// Four columns of dwords: lane r of result c is bytes 4 c .. 4 c + 4 of row r.
+    fn columns(self, bytes: Sixteen<'_>) -> [Self::I; 4];
+
+    fn splat(self, x: u32) -> Self::I;
+    fn and(self, a: Self::I, b: Self::I) -> Self::I;
+    fn or(self, a: Self::I, b: Self::I) -> Self::I;
+    fn xor(self, a: Self::I, b: Self::I) -> Self::I;
+    fn shl<const N: u32>(self, a: Self::I) -> Self::I;
+    fn shr<const N: u32>(self, a: Self::I) -> Self::I;
+    /// Arithmetic shift.
+    fn sra<const N: u32>(self, a: Self::I) -> Self::I;
+    fn add(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Subtraction of i16 pairs.
+    fn sub16(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Low half of the products of i16 pairs.
+    fn mul16(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Low half of the products.
+    fn mul(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Bytes 0 and 1 as a pair of i16, zero-extended.
+    fn pair01(self, a: Self::I) -> Self::I;
+    /// Bytes 2 and 3 as a pair of i16, zero-extended.
+    fn pair23(self, a: Self::I) -> Self::I;
+    /// The table's byte for each byte of `index` (0..16).
+    fn lookup(self, table: &[u8; 16], index: Self::I) -> Self::I;
+    /// `acc + sum of the four products` of unsigned bytes (at most 128) with signed bytes (at least -127).
+    fn dot4(self, acc: Self::I, unsigned: Self::I, signed: Self::I) -> Self::I;
+    /// As `dot4` for any unsigned bytes.
+    fn dot4_wide(self, acc: Self::I, unsigned: Self::I, signed: Self::I) -> Self::I;
+    /// `acc + sum of the two products` of i16 pairs.
+    fn dot2(self, acc: Self::I, a: Self::I, b: Self::I) -> Self::I;
+
+    fn to_f32(self, a: Self::I) -> Self::F;
+    /// The f32 with these bits.
+    fn bits(self, a: Self::I) -> Self::F;
+    /// The low half's f16, widened.
+    fn f16_low(self, a: Self::I) -> Self::F;
+    fn fsplat(self, x: f32) -> Self::F;
+    fn fadd(self, a: Self::F, b: Self::F) -> Self::F;
+    fn fmul(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b + c`, rounded once.
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// `c - a * b`, rounded once.
+    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// `WIDTH` integers of 32 bits; panics when there are fewer.
+    fn load(self, from: &[i32]) -> Self::I;
+    /// `WIDTH` values; panics when there are fewer.
+    fn fload(self, from: &[f32]) -> Self::F;
+    /// Stores `WIDTH` values; panics when there is less room.
+    fn fstore(self, v: Self::F, to: &mut [f32]);
+
+    /// The high half's f16, widened.
+    #[inline(always)]
+    fn f16_high(self, a: Self::I) -> Self::F {
+        self.f16_low(self.shr::<16>(a))
+    }
+    /// The dword that starts `N` bits (below 32) into `low`, followed by `high`.
+    #[inline(always)]
+    fn funnel<const N: u32, const REST: u32>(self, low: Self::I, high: Self::I) -> Self::I {
+        self.or(self.shr::<N>(low), self.shl::<REST>(high))
+    }
+}
