@@ -121,6 +121,19 @@ fn array_lengths_are_checked_against_the_bytes_that_are_left() {
         nested = nested.u32(9).u64(1);
     }
     assert_refused!(nested.u32(0).u64(0), GgufError::ArrayTooDeep { limit: 8, .. }, "deeper than 8");
+    // Eight levels are read, the ninth is where it stops.
+    let deep = |levels: u32| {
+        let mut raw = Raw::new(3, 0, 1).key("k", 9);
+        for _ in 1..levels {
+            raw = raw.u32(9).u64(1);
+        }
+        raw.u32(0).u64(0)
+    };
+    assert!(Gguf::parse(&deep(8).0).is_ok());
+    assert_refused!(deep(9), GgufError::ArrayTooDeep { offset: 133, .. }, "byte 133");
+    // Two strings take 16 bytes at least; told before the first is read.
+    let strings = Raw::new(3, 0, 1).key("k", 9).u32(8).u64(2).bytes(&[0; 15]);
+    assert_refused!(strings, GgufError::Truncated { offset: 49, needed: 16, remaining: 15, .. }, "byte 49");
 }
 
 #[test]
@@ -132,6 +145,18 @@ fn text_in_arrays_is_checked_where_it_is_read() {
     assert_eq!(array.byte_strings().nth(1), Some(&b"\xff\xfe"[..]));
     let error = file.metadata().str_array("k").unwrap_err();
     assert!(error.to_string().contains("element 1 of metadata key `k`"), "{error}");
+}
+
+#[test]
+fn nested_arrays_know_where_they_lie() {
+    let raw =
+        Raw::new(3, 0, 1).key("k", 9).u32(9).u64(2).u32(0).u64(1).bytes(&[7]).u32(0).u64(2).bytes(&[8, 9]);
+    let file = Gguf::parse(&raw.0).unwrap();
+    let outer = file.metadata().array("k").unwrap();
+    let inner: Vec<_> = outer.iter().map(|value| value.as_array().unwrap()).collect();
+    assert_eq!((outer.offset(), inner[0].offset(), inner[1].offset()), (49, 61, 74));
+    assert_eq!((inner[0].bytes(), inner[1].bytes()), (&[7][..], &[8, 9][..]));
+    assert_eq!(raw.0[inner[1].offset() as usize], 8);
 }
 
 #[test]

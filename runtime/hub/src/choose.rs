@@ -166,4 +166,41 @@ mod tests {
         let error = chosen(&files, Some("Q8_0"), None).unwrap_err();
         assert!(matches!(error, HubError::MissingPart { expected: 2, found: 1, .. }), "{error}");
     }
+
+    use proptest::prelude::*;
+
+    /// Names made of the pieces that the rules look at, in any order.
+    fn name() -> impl Strategy<Value = String> {
+        let piece = prop::sample::select(vec![
+            "model",
+            "mmproj",
+            "Q4_K_M",
+            "q8_0",
+            "-",
+            ".",
+            "/",
+            "-00001-of-00002",
+            "-00002-of-00002",
+            "-of-",
+            ".gguf",
+            "ü",
+            "00001",
+        ]);
+        prop::collection::vec(piece, 0..7).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn a_choice_is_of_the_repository_and_complete(
+            files in prop::collection::vec(name(), 0..8), tag in prop::option::of("[qQ]?[0-9]?[_a-zü.-]{0,4}"),
+        ) {
+            let Ok(parts) = choose("user/model", &files, tag.as_deref(), None) else { return Ok(()) };
+            prop_assert!(parts.iter().all(|part| files.contains(part)));
+            let count = part_of(&parts[0]).map_or(1, |part| part.count);
+            prop_assert_eq!(parts.len(), count);
+            for (index, file) in parts.iter().enumerate() {
+                prop_assert_eq!(part_of(file).map_or(1, |part| part.number), index + 1);
+            }
+        }
+    }
 }

@@ -100,8 +100,9 @@ fn a_cut_transfer_goes_on_by_itself() {
     let (result, events) = fetch(&server);
     assert_eq!(std::fs::read(result.unwrap().path).unwrap(), bytes);
     assert_eq!(events.iter().filter(|event| matches!(event, Event::Retrying { .. })).count(), 3);
-    let ranges: Vec<String> =
-        server.storage_requests().iter().map(|request| request.headers["range"].clone()).collect();
+    let requests = server.storage_requests();
+    assert!(requests.iter().all(|request| request.headers["accept-encoding"] == "identity"));
+    let ranges: Vec<String> = requests.iter().map(|request| request.headers["range"].clone()).collect();
     assert_eq!(
         ranges,
         ["bytes=0-499999", "bytes=200000-499999", "bytes=200000-499999", "bytes=300000-499999"]
