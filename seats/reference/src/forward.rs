@@ -186,6 +186,7 @@ impl<W: Weights> Reference<W> {
             return malformed("a decision request is a step of its own".into());
         }
         let touched = touched_states(graph);
+        let mut histories: Vec<&[u32]> = Vec::new();
         for (number, rows) in &batch.sequences {
             let sequence = states.get(*number)?;
             let first = step.rows[rows[0]].position;
@@ -203,6 +204,9 @@ impl<W: Weights> Reference<W> {
                 let (state, memory) =
                     (&self.program.states[state.0 as usize], &sequence.states[state.0 as usize]);
                 expect(&state.name, memory.tokens, first)?;
+                if let Stored::Tokens(ids) = &memory.stored {
+                    histories.push(ids);
+                }
             }
             for (i, row) in rows.iter().enumerate() {
                 expect("of the step", first + i, step.rows[*row].position)?;
@@ -211,8 +215,10 @@ impl<W: Weights> Reference<W> {
         let embeds = graph.nodes.iter().filter(|n| matches!(n.op, Op::Embed { .. }));
         for table in embeds.filter_map(|n| n.tensors.get("weight")) {
             let n_vocab = self.weights.tensor(table)?.dims().get(1).copied().unwrap_or(0);
-            if let Some(row) = step.rows.iter().find(|r| u64::from(r.token) >= n_vocab) {
-                return malformed(format!("token {} is outside the vocabulary of {n_vocab}", row.token));
+            let mut ids =
+                step.rows.iter().map(|r| r.token).chain(histories.iter().copied().flatten().copied());
+            if let Some(id) = ids.find(|id| u64::from(*id) >= n_vocab) {
+                return malformed(format!("token {id} is outside the vocabulary of {n_vocab}"));
             }
         }
         Ok(())

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 /// A seat's own operators.
-pub trait CustomOperator {
+pub trait CustomOperator: Send {
     /// Results of the operator, each as wide as declared, for the same rows as the operands.
     ///
     /// # Errors

@@ -59,7 +59,7 @@ impl States {
         let length = reader.number()?;
         let mut states = Vec::new();
         for state in &self.declared {
-            states.push(reader.memory(&state.kind)?);
+            states.push(reader.memory(&state.kind, length)?);
         }
         let mut snapshots = BTreeMap::new();
         for _ in 0..reader.number()? {
@@ -67,7 +67,7 @@ impl States {
             let mut copies = Vec::new();
             for state in &self.declared {
                 let fixed = !matches!(state.kind, StateKind::Rows { .. });
-                copies.push(if fixed { Some(reader.memory(&state.kind)?) } else { None });
+                copies.push(if fixed { Some(reader.memory(&state.kind, at)?) } else { None });
             }
             if at > length || snapshots.insert(at, copies).is_some() {
                 return Err(format!("a snapshot at {at} of {length} tokens"));
@@ -123,8 +123,11 @@ impl<'a> Reader<'a> {
         Ok(self.take(bytes)?.chunks_exact(4).map(quad).collect())
     }
 
-    fn memory(&mut self, kind: &StateKind) -> std::result::Result<Memory, String> {
+    fn memory(&mut self, kind: &StateKind, length: usize) -> std::result::Result<Memory, String> {
         let tokens = self.number()?;
+        if tokens > length {
+            return Err(format!("a state of {tokens} tokens in a sequence of {length}"));
+        }
         let stored = match kind {
             StateKind::Rows { parts, every, .. } => {
                 let rows = tokens / (*every).max(1) as usize;

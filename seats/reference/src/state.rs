@@ -103,6 +103,11 @@ impl States {
         Ok(self.get(sequence)?.length)
     }
 
+    /// Every sequence with the tokens that the target has seen of it.
+    pub fn sequences(&self) -> impl Iterator<Item = (u64, usize)> {
+        self.sequences.iter().map(|(sequence, s)| (*sequence, s.length))
+    }
+
     /// The largest position at most `n` that the sequence can go back to; 0 always is one.
     ///
     /// # Errors

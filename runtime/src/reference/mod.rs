@@ -1,0 +1,286 @@
+//! `--backend reference`: the naive executor behind the engine's trait. Slow and plain; what it answers is what the
+//! program means.
+
+mod weights;
+
+pub use bloomery_reference::CacheType;
+pub use weights::GgufWeights;
+
+use crate::executor::{
+    Capacity, Executor, ExecutorShape, Rollback, Row, SequenceError, SequenceId, StepError, StepOutput,
+};
+use bloomery_gguf::GgufFile;
+use bloomery_program::{ModelFacts, OutputKind, Program, StateKind, ValueId};
+use bloomery_reference::{Reference, ReferenceError, States, Step};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Tokens of a page. Nothing is paged here: pages only count what the engine's admission goes by.
+const PAGE_TOKENS: usize = 32;
+
+/// Limits of the executor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReferenceSettings {
+    /// Most rows of one step.
+    pub max_rows: usize,
+    /// Most tokens of one sequence.
+    pub max_tokens: usize,
+    /// Tokens of all sequences together.
+    pub total_tokens: usize,
+    /// Precision of stored keys and values.
+    pub cache: CacheType,
+}
+
+/// Runs a program by its definition.
+pub struct ReferenceExecutor {
+    reference: Reference<GgufWeights>,
+    states: States,
+    shape: ExecutorShape,
+    settings: ReferenceSettings,
+    next_sequence: u64,
+    logits: Vec<f32>,
+    hidden: Vec<f32>,
+}
+
+impl ReferenceExecutor {
+    /// Checks the program against the file's facts and takes the file.
+    ///
+    /// # Errors
+    /// The program does not check, or its target has no logits.
+    pub fn new(
+        file: Arc<GgufFile>,
+        facts: &ModelFacts,
+        program: Program,
+        settings: ReferenceSettings,
+    ) -> Result<Self, ReferenceError> {
+        let reference = Reference::new(program, facts, GgufWeights::new(file))?;
+        let states = reference.states(settings.cache);
+        let program = reference.program();
+        let n_vocab = output_width(program, OutputKind::Logits)
+            .ok_or_else(|| ReferenceError::Step("the target graph has no logits".into()))?;
+        let rows_only = program.states.iter().all(|s| matches!(s.kind, StateKind::Rows { .. }));
+        let text = serde_json::to_vec(program)
+            .map_err(|e| ReferenceError::Step(format!("the program cannot be printed: {e}")))?;
+        let shape = ExecutorShape {
+            n_vocab,
+            n_hidden: output_width(program, OutputKind::Hidden).unwrap_or(0),
+            max_rows: settings.max_rows,
+            max_tokens: settings.max_tokens,
+            rollback: if rows_only { Rollback::Truncate } else { Rollback::Checkpoints },
+            state_fingerprint: states.fingerprint() ^ xxhash_rust::xxh3::xxh3_64(&text),
+        };
+        Ok(ReferenceExecutor {
+            reference,
+            states,
+            shape,
+            settings,
+            next_sequence: 0,
+            logits: Vec::new(),
+            hidden: Vec::new(),
+        })
+    }
+
+    fn pages_used(&self) -> usize {
+        self.states.sequences().map(|(_, length)| length.div_ceil(PAGE_TOKENS)).sum()
+    }
+
+    fn new_id(&mut self) -> SequenceId {
+        let id = self.next_sequence;
+        self.next_sequence += 1;
+        SequenceId(id)
+    }
+
+    /// Refuses rows that cannot run, before anything is computed.
+    fn admit(&self, rows: &[Row]) -> Result<(), StepError> {
+        if rows.len() > self.shape.max_rows {
+            return Err(StepError::Malformed(format!("{} rows of {}", rows.len(), self.shape.max_rows)));
+        }
+        let mut ends: HashMap<SequenceId, usize> = HashMap::new();
+        let mut pages = 0;
+        let free = self.capacity().pages_free;
+        for row in rows {
+            let sequence = row.sequence;
+            let refuse = |error| Err(StepError::Sequence { sequence, error });
+            let expected = match ends.get(&sequence) {
+                Some(end) => *end,
+                None => self.len(sequence).map_err(|error| StepError::Sequence { sequence, error })?,
+            };
+            if row.position != expected {
+                return refuse(SequenceError::Position { position: row.position, expected });
+            }
+            if row.token as usize >= self.shape.n_vocab {
+                return refuse(SequenceError::Token { token: row.token, n_vocab: self.shape.n_vocab });
+            }
+            if expected >= self.shape.max_tokens {
+                let max_tokens = self.shape.max_tokens;
+                return refuse(SequenceError::TooLong { asked: expected + 1, max_tokens });
+            }
+            if row.wants_hidden && self.shape.n_hidden == 0 {
+                return refuse(SequenceError::Failed("the program gives no hidden rows".into()));
+            }
+            pages += usize::from(expected.is_multiple_of(PAGE_TOKENS));
+            if pages > free {
+                return refuse(SequenceError::NoRoom { needed: pages - free, free });
+            }
+            ends.insert(sequence, expected + 1);
+        }
+        Ok(())
+    }
+}
+
+/// Width of the target's first output of a kind.
+fn output_width(program: &Program, kind: OutputKind) -> Option<usize> {
+    let target = program.target()?;
+    let value: ValueId = target.outputs.iter().find(|o| o.kind == kind)?.value;
+    let made = target.nodes.iter().flat_map(|n| &n.outs).find(|o| o.value == value)?;
+    made.shape.row_len().and_then(|n| usize::try_from(n).ok())
+}
+
+/// What a refusal of the reference executor means to one sequence.
+fn of_sequence(error: ReferenceError) -> SequenceError {
+    match error {
+        ReferenceError::UnknownSequence(id) => SequenceError::Unknown(SequenceId(id)),
+        ReferenceError::NotResumable { asked, nearest } => SequenceError::NotResumable { asked, nearest },
+        ReferenceError::Position { position, expected, .. } => SequenceError::Position { position, expected },
+        ReferenceError::BadState(what) => SequenceError::BadState(what),
+        other => SequenceError::Failed(other.to_string()),
+    }
+}
+
+impl Executor for ReferenceExecutor {
+    fn shape(&self) -> &ExecutorShape {
+        &self.shape
+    }
+
+    fn capacity(&self) -> Capacity {
+        let pages_total = self.settings.total_tokens.div_ceil(PAGE_TOKENS);
+        let pages_free = pages_total.saturating_sub(self.pages_used());
+        Capacity { page_tokens: PAGE_TOKENS, pages_total, pages_free }
+    }
+
+    fn pages_to_grow(&self, sequence: SequenceId, n_tokens: usize) -> Result<usize, SequenceError> {
+        let length = self.len(sequence)?;
+        let grown = length.saturating_add(n_tokens).div_ceil(PAGE_TOKENS);
+        Ok(grown - length.div_ceil(PAGE_TOKENS))
+    }
+
+    fn create(&mut self) -> Result<SequenceId, SequenceError> {
+        let id = self.new_id();
+        self.states.create(id.0).map_err(of_sequence)?;
+        Ok(id)
+    }
+
+    fn drop_sequence(&mut self, sequence: SequenceId) {
+        self.states.remove(sequence.0);
+    }
+
+    fn len(&self, sequence: SequenceId) -> Result<usize, SequenceError> {
+        self.states.length(sequence.0).map_err(of_sequence)
+    }
+
+    fn resumable(&self, sequence: SequenceId, n: usize) -> Result<usize, SequenceError> {
+        self.states.resumable(sequence.0, n).map_err(of_sequence)
+    }
+
+    fn truncate(&mut self, sequence: SequenceId, n: usize) -> Result<(), SequenceError> {
+        self.states.truncate(sequence.0, n).map_err(of_sequence)
+    }
+
+    fn copy_prefix(&mut self, source: SequenceId, target: SequenceId, n: usize) -> Result<(), SequenceError> {
+        if self.len(target)? != 0 {
+            return Err(SequenceError::Failed(format!("{target} is not empty")));
+        }
+        let nearest = self.resumable(source, n)?;
+        if nearest != n {
+            return Err(SequenceError::NotResumable { asked: n, nearest });
+        }
+        if source == target {
+            return Ok(());
+        }
+        let (needed, free) = (n.div_ceil(PAGE_TOKENS), self.capacity().pages_free);
+        if needed > free {
+            return Err(SequenceError::NoRoom { needed: needed - free, free });
+        }
+        self.states.remove(target.0);
+        self.states.copy(source.0, target.0, n).map_err(of_sequence)
+    }
+
+    fn checkpoint(&mut self, sequence: SequenceId) -> Result<(), SequenceError> {
+        self.states.snapshot(sequence.0).map_err(of_sequence)
+    }
+
+    fn save(&self, sequence: SequenceId) -> Result<Vec<u8>, SequenceError> {
+        self.states.save(sequence.0).map_err(of_sequence)
+    }
+
+    fn restore(&mut self, bytes: &[u8]) -> Result<SequenceId, SequenceError> {
+        let id = self.new_id();
+        let free = self.capacity().pages_free;
+        self.states.restore(id.0, bytes).map_err(of_sequence)?;
+        let length = self.len(id)?;
+        let max_tokens = self.shape.max_tokens;
+        let refusal = if length > max_tokens {
+            Some(SequenceError::TooLong { asked: length, max_tokens })
+        } else if length.div_ceil(PAGE_TOKENS) > free {
+            Some(SequenceError::NoRoom { needed: length.div_ceil(PAGE_TOKENS) - free, free })
+        } else {
+            None
+        };
+        match refusal {
+            None => Ok(id),
+            Some(refusal) => {
+                self.states.remove(id.0);
+                Err(refusal)
+            }
+        }
+    }
+
+    fn run(&mut self, rows: &[Row]) -> Result<StepOutput<'_>, StepError> {
+        self.logits.clear();
+        self.hidden.clear();
+        if rows.is_empty() {
+            return Ok(StepOutput { logits: &self.logits, hidden: &self.hidden });
+        }
+        self.admit(rows)?;
+        let step_rows: Vec<bloomery_reference::Row> = rows
+            .iter()
+            .map(|r| bloomery_reference::Row {
+                sequence: r.sequence.0,
+                token: r.token,
+                position: r.position,
+            })
+            .collect();
+        let wants_logits: Vec<bool> = rows.iter().map(|r| r.wants_logits).collect();
+        let wants_hidden: Vec<bool> = rows.iter().map(|r| r.wants_hidden).collect();
+        let step = Step {
+            rows: &step_rows,
+            logits: Some(&wants_logits),
+            hidden: Some(&wants_hidden),
+            ..Step::default()
+        };
+        let outputs = match self.reference.forward(&step, &mut self.states, None) {
+            Ok(outputs) => outputs,
+            // Refused before anything was computed: a restored state may have been made by hand.
+            Err(error @ ReferenceError::Position { sequence, .. }) => {
+                let sequence = SequenceId(sequence);
+                return Err(StepError::Sequence { sequence, error: of_sequence(error) });
+            }
+            Err(ReferenceError::Step(what)) => return Err(StepError::Malformed(what)),
+            Err(other) => return Err(StepError::Executor(other.to_string())),
+        };
+        for (kind, wanted, buffer) in [
+            (OutputKind::Logits, &wants_logits, &mut self.logits),
+            (OutputKind::Hidden, &wants_hidden, &mut self.hidden),
+        ] {
+            let Some(output) = outputs.iter().find(|o| o.kind == kind) else { continue };
+            let wanted_rows = wanted.iter().enumerate().filter(|(_, w)| **w).map(|(r, _)| r);
+            wanted_rows.for_each(|r| buffer.extend_from_slice(output.table.row(r)));
+        }
+        Ok(StepOutput { logits: &self.logits, hidden: &self.hidden })
+    }
+
+    fn reset(&mut self) -> Result<(), StepError> {
+        self.states = self.reference.states(self.settings.cache);
+        Ok(())
+    }
+}
