@@ -52,6 +52,12 @@ fn a_file_in_one_piece() {
 }
 
 #[test]
+fn a_file_is_shared_between_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<GgufFile>();
+}
+
+#[test]
 fn any_part_opens_all_parts() {
     let folder = tempfile::tempdir().unwrap();
     for path in write_parts(folder.path()) {

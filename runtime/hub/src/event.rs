@@ -13,6 +13,13 @@ pub enum Event {
         /// Bytes that are not in the cache yet.
         missing: u64,
     },
+    /// An earlier attempt left `have` bytes, whose checksum is computed first: seconds for each gigabyte or so.
+    Checking {
+        /// Name in the repository.
+        file: String,
+        /// Bytes from the earlier attempt.
+        have: u64,
+    },
     /// A file begins, or goes on after `have` bytes.
     Started {
         /// Name in the repository.

@@ -27,7 +27,7 @@ pub struct HubOptions {
 impl HubOptions {
     /// Reads the process's environment: `LLAMA_CACHE`, `HF_HUB_CACHE`, `HUGGINGFACE_HUB_CACHE`, `HF_HOME`,
     /// `XDG_CACHE_HOME`, `HOME` for the cache (the first that is set); `MODEL_ENDPOINT`, `HF_ENDPOINT`; `HF_TOKEN`, else
-    /// the token that the hub's tools stored; `HF_HUB_OFFLINE`, `LLAMA_ARG_OFFLINE`.
+    /// the token that the hub's tools stored (`HF_TOKEN_PATH`, or `token` in the folder that `HF_HOME` and so on name); `HF_HUB_OFFLINE`, `LLAMA_ARG_OFFLINE`.
     ///
     /// # Errors
     /// No variable names a folder.
@@ -53,9 +53,16 @@ impl HubOptions {
             .ok_or(HubError::NoCacheFolder)?;
         let endpoint =
             set("MODEL_ENDPOINT").or_else(|| set("HF_ENDPOINT")).unwrap_or_else(|| DEFAULT_ENDPOINT.into());
+        // Not beside the cache, as hf-hub looks for it: a cache folder of one's own says nothing about what lies next to it.
+        let token_file = exactly("HF_TOKEN_PATH")
+            .or_else(|| folder("HF_HOME", "token"))
+            .or_else(|| folder("XDG_CACHE_HOME", "huggingface/token"))
+            .or_else(|| folder("HOME", ".cache/huggingface/token"))
+            .or_else(|| folder("USERPROFILE", ".cache/huggingface/token"));
         let token = set("HF_TOKEN")
-            .or_else(|| hf_hub::Cache::new(cache.clone()).token())
-            .map(|token| token.trim().to_owned());
+            .or_else(|| std::fs::read_to_string(token_file?).ok())
+            .map(|token| token.trim().to_owned())
+            .filter(|token| !token.is_empty());
         let truthy =
             |value: String| matches!(&*value.to_ascii_lowercase(), "1" | "on" | "yes" | "true" | "enabled");
         let offline = ["HF_HUB_OFFLINE", "LLAMA_ARG_OFFLINE"].into_iter().filter_map(set).any(truthy);
@@ -104,6 +111,24 @@ mod tests {
             assert_eq!(options(&variables).cache, PathBuf::from(all[first].2));
         }
         assert!(matches!(HubOptions::from_variables(|_| None), Err(HubError::NoCacheFolder)));
+    }
+
+    #[test]
+    fn a_stored_token_is_read_from_its_own_place_only() {
+        let home = tempfile::tempdir().unwrap();
+        let path = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
+        std::fs::write(path("token"), "hf_stored\n").unwrap();
+        let (root, models) = (path(""), path("models"));
+        assert_eq!(options(&[("HF_HOME", &root)]).token.as_deref(), Some("hf_stored"));
+        assert_eq!(
+            options(&[("HF_HOME", &root), ("HF_TOKEN", "hf_given")]).token.as_deref(),
+            Some("hf_given")
+        );
+        assert_eq!(
+            options(&[("HF_TOKEN_PATH", &path("token")), ("HOME", "/nowhere")]).token.as_deref(),
+            Some("hf_stored")
+        );
+        assert_eq!(options(&[("LLAMA_CACHE", &models), ("HOME", "/nowhere")]).token, None);
     }
 
     #[test]

@@ -49,7 +49,7 @@ enum Fault {
 impl Transfer<'_> {
     /// Leaves the complete and checked file at `part`.
     pub(crate) fn run(&self, report: &mut dyn FnMut(Event)) -> Result<(), HubError> {
-        let mut received = self.open()?;
+        let mut received = self.open(report)?;
         let (file, size) = (self.file.name.clone(), self.file.size);
         report(Event::Started { file, size, have: received.have });
         let mut ranges = true;
@@ -79,7 +79,7 @@ impl Transfer<'_> {
     }
 
     /// Opens what an earlier attempt left and computes the checksum over it.
-    fn open(&self) -> Result<Received, HubError> {
+    fn open(&self, report: &mut dyn FnMut(Event)) -> Result<Received, HubError> {
         let io = || HubError::io(&self.part);
         let mut out = File::options()
             .read(true)
@@ -94,8 +94,11 @@ impl Transfer<'_> {
             }
             std::fs::TryLockError::Error(error) => io()(error),
         })?;
-        if out.metadata().map_err(io())?.len() > self.file.size {
-            out.set_len(0).map_err(io())?;
+        match out.metadata().map_err(io())?.len() {
+            0 => {}
+            // Longer than the file: of another file, or of another program.
+            left if left > self.file.size => out.set_len(0).map_err(io())?,
+            have => report(Event::Checking { file: self.file.name.clone(), have }),
         }
         let mut hasher = self.file.digest.hasher(self.file.size);
         let have = hasher.read_all(&mut out).map_err(io())?;

@@ -123,8 +123,26 @@ fn a_transfer_that_was_given_up_goes_on_in_the_next_run() {
     server.storage_requests();
     let (result, events) = fetch(&server);
     assert_eq!(std::fs::read(result.unwrap().path).unwrap(), bytes);
-    assert!(events.contains(&Event::Started { file: "m-Q4_K_M.gguf".into(), size: 500_000, have: 123_456 }));
+    assert_eq!(events[1], Event::Checking { file: "m-Q4_K_M.gguf".into(), have: 123_456 });
+    assert_eq!(events[2], Event::Started { file: "m-Q4_K_M.gguf".into(), size: 500_000, have: 123_456 });
     assert_eq!(server.storage_requests()[0].headers["range"], "bytes=123456-499999");
+}
+
+#[test]
+fn what_an_earlier_attempt_left_is_not_trusted() {
+    let (server, bytes) = one_file(50_000);
+    let blobs = server.folder.path().join("models--user--model-GGUF/blobs");
+    let part = blobs.join(format!("{}.bloomery-part", sha256(&bytes)));
+    std::fs::create_dir_all(&blobs).unwrap();
+    // Too long for this file: starts over.
+    std::fs::write(&part, vec![1; 50_001]).unwrap();
+    let fetched = fetch(&server).0.unwrap();
+    assert_eq!(std::fs::read(&fetched.path).unwrap(), bytes);
+    // Wrong bytes: found out at the end, deleted, right in the next run.
+    std::fs::remove_file(std::fs::canonicalize(&fetched.path).unwrap()).unwrap();
+    std::fs::write(&part, vec![1; 20_000]).unwrap();
+    assert!(matches!(fetch(&server).0.unwrap_err(), HubError::WrongChecksum { .. }));
+    assert_eq!(std::fs::read(fetch(&server).0.unwrap().path).unwrap(), bytes);
 }
 
 #[test]
