@@ -14,7 +14,8 @@ const BLOCK: usize = 32;
 /// Rows of activations `[rows, cols]` of one kind. Memory is kept between uses.
 ///
 /// Layout per row, all padding zero: `qs` has `cols` rounded up to 256, plus 64 (so that rows do not share cache sets); `scales` one value
-/// per group (Q8K) or eight per group (Q8Block32); `sums` sixteen per group; `scaled_sums` as `scales` (only Q8Block32: scale times sum);
+/// per group (Q8K) or eight per group (Q8Block32); `sums` sixteen per group; `sums32` eight per group (only Q8K: sums per 32);
+/// `scaled_sums` as `scales` (only Q8Block32: scale times sum);
 /// `values` (only F32) `cols` rounded up to 16.
 pub struct Activations {
     kind: ActivationKind,
@@ -23,6 +24,7 @@ pub struct Activations {
     pub(crate) qs: Aligned<i8>,
     pub(crate) scales: Aligned<f32>,
     pub(crate) sums: Aligned<i16>,
+    pub(crate) sums32: Aligned<i16>,
     pub(crate) scaled_sums: Aligned<f32>,
     pub(crate) values: Aligned<f32>,
 }
@@ -33,20 +35,19 @@ pub(crate) struct Strides {
     pub qs: usize,
     pub scales: usize,
     pub sums: usize,
+    pub sums32: usize,
     pub scaled_sums: usize,
     pub values: usize,
 }
 
 fn strides(kind: ActivationKind, cols: usize) -> Strides {
     let groups = cols.div_ceil(GROUP);
-    let quantised =
-        Strides { qs: groups * GROUP + 64, scales: groups, sums: groups * 16, scaled_sums: 0, values: 0 };
+    let none = Strides { qs: 0, scales: 0, sums: 0, sums32: 0, scaled_sums: 0, values: 0 };
+    let quantised = Strides { qs: groups * GROUP + 64, sums: groups * 16, ..none };
     match kind {
-        ActivationKind::Q8K => quantised,
+        ActivationKind::Q8K => Strides { scales: groups, sums32: groups * 8, ..quantised },
         ActivationKind::Q8Block32 => Strides { scales: groups * 8, scaled_sums: groups * 8, ..quantised },
-        ActivationKind::F32 => {
-            Strides { qs: 0, scales: 0, sums: 0, scaled_sums: 0, values: cols.next_multiple_of(16) }
-        }
+        ActivationKind::F32 => Strides { values: cols.next_multiple_of(16), ..none },
     }
 }
 
@@ -60,6 +61,7 @@ impl Activations {
             qs: Aligned::default(),
             scales: Aligned::default(),
             sums: Aligned::default(),
+            sums32: Aligned::default(),
             scaled_sums: Aligned::default(),
             values: Aligned::default(),
         };
@@ -94,6 +96,7 @@ impl Activations {
         self.qs.resize(rows * strides.qs);
         self.scales.resize(rows * strides.scales);
         self.sums.resize(rows * strides.sums);
+        self.sums32.resize(rows * strides.sums32);
         self.scaled_sums.resize(rows * strides.scaled_sums);
         self.values.resize(rows * strides.values);
         Ok(())
@@ -130,6 +133,7 @@ impl Activations {
         let mut qs = &mut self.qs[..];
         let mut scales = &mut self.scales[..];
         let mut sums = &mut self.sums[..];
+        let mut sums32 = &mut self.sums32[..];
         let mut scaled_sums = &mut self.scaled_sums[..];
         let mut values = &mut self.values[..];
         let per_chunk = rows_per_chunk.max(1);
@@ -143,6 +147,7 @@ impl Activations {
                 qs: split(&mut qs, count * strides.qs),
                 scales: split(&mut scales, count * strides.scales),
                 sums: split(&mut sums, count * strides.sums),
+                sums32: split(&mut sums32, count * strides.sums32),
                 scaled_sums: split(&mut scaled_sums, count * strides.scaled_sums),
                 values: split(&mut values, count * strides.values),
             }
@@ -202,6 +207,7 @@ pub struct ActivationChunk<'a> {
     qs: &'a mut [i8],
     scales: &'a mut [f32],
     sums: &'a mut [i16],
+    sums32: &'a mut [i16],
     scaled_sums: &'a mut [f32],
     values: &'a mut [f32],
 }
@@ -272,11 +278,14 @@ impl ActivationChunk<'_> {
         let sums = &mut self.sums[row * strides.sums..][..strides.sums];
         qs[values.len()..].fill(0);
         if self.kind == ActivationKind::Q8K {
+            let sums32 = &mut self.sums32[row * strides.sums32..][..strides.sums32];
             let groups = values.as_chunks::<GROUP>().0.iter().zip(qs.as_chunks_mut::<GROUP>().0);
-            for ((values, qs), (scale, sums)) in
-                groups.zip(scales.iter_mut().zip(sums.as_chunks_mut::<16>().0))
-            {
+            let sums = sums.as_chunks_mut::<16>().0.iter_mut().zip(sums32.as_chunks_mut::<8>().0);
+            for (((values, qs), scale), (sums, sums32)) in groups.zip(scales).zip(sums) {
                 *scale = quantize_group(values, qs, sums);
+                for (sum, halves) in sums32.iter_mut().zip(sums.as_chunks::<2>().0) {
+                    *sum = halves[0] + halves[1];
+                }
             }
             return;
         }

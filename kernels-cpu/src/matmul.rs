@@ -4,12 +4,31 @@
 //! every level, for any split of the weight rows between threads. Weights are read in the file's own layout; nothing is repacked ahead.
 
 use crate::activations::Activations;
+use crate::aligned::Aligned;
 use crate::matrix::{MatmulError, Matrix, check_range};
 use crate::output::OutTile;
-use crate::simd::Simd;
+use crate::simd::{Kind, Simd};
 use bloomery_formats::{ActivationRow, WeightType, bf16_to_f32, dot_blocks, dot_f32, dot_groups, f16_to_f32};
 use bloomery_formats::{with_block_format, with_group_format};
+use drive::Job;
 use std::ops::Range;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod block_decode;
+#[cfg(target_arch = "x86_64")]
+mod dispatch;
+mod drive;
+#[cfg(target_arch = "x86_64")]
+mod float;
+#[cfg(target_arch = "x86_64")]
+mod group_decode;
+mod lanes;
+mod micro;
+mod tile;
 
 /// Which rows of the activations are multiplied; output row i belongs to the i-th of them.
 #[derive(Debug, Clone)]
@@ -41,9 +60,29 @@ impl Rows<'_> {
     }
 }
 
-/// Memory that one thread's products need; keep one per thread. At most about 1 MB.
+/// Memory that one thread's products need; keep one per thread. At most about 100 kB.
 #[derive(Default)]
-pub struct Scratch {}
+pub struct Scratch {
+    tiles: Aligned<u8>,
+    sums: Aligned<f32>,
+}
+
+impl Scratch {
+    /// Room for tiles and for partial sums; contents are whatever an earlier product left.
+    #[inline(always)]
+    fn parts<T: tile::Tile>(&mut self, tiles: usize, sums: usize) -> (&mut [T], &mut [f32]) {
+        if self.tiles.len() < tiles * size_of::<T>() {
+            self.tiles.resize(tiles * size_of::<T>());
+        }
+        if self.sums.len() < sums {
+            self.sums.resize(sums);
+        }
+        const { assert!(align_of::<T>() <= 64) };
+        // SAFETY: the bytes are initialised, aligned to 64 and enough for `tiles` tiles; any bit pattern is a tile.
+        let tiles = unsafe { std::slice::from_raw_parts_mut(self.tiles.as_mut_ptr().cast::<T>(), tiles) };
+        (tiles, &mut self.sums)
+    }
+}
 
 /// `out[i][n - weight_rows.start] = dot(weights[n], activations[activation_rows[i]])` for n in `weight_rows`.
 ///
@@ -58,14 +97,30 @@ pub fn matmul(
     scratch: &mut Scratch,
 ) -> Result<(), MatmulError> {
     check(weights, &weight_rows, activations, &activation_rows, out)?;
-    let _ = (simd, scratch);
-    for index in 0..activation_rows.len() {
-        let row = activations.row(activation_rows.get(index));
-        for (value, n) in out.row_mut(index).iter_mut().zip(weight_rows.clone()) {
-            *value = scalar_dot(weights.ty(), weights.row(n), row);
-        }
+    if weight_rows.is_empty() || activation_rows.is_empty() {
+        return Ok(());
+    }
+    let job = Job { weights, weight_rows, activations, activation_rows };
+    match simd.kind() {
+        Kind::Scalar => define(&job, out),
+        // SAFETY: a `Simd` of this kind exists only where the instruction set was detected.
+        #[cfg(target_arch = "x86_64")]
+        Kind::Avx2 => unsafe { dispatch::avx2(&job, out, scratch) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Kind::Avx512Vnni => unsafe { dispatch::avx512_vnni(&job, out, scratch) },
     }
     Ok(())
+}
+
+/// The definition, value by value.
+fn define(job: &Job<'_>, out: &mut OutTile<'_>) {
+    for index in 0..job.activation_rows.len() {
+        let row = job.activations.row(job.activation_rows.get(index));
+        for (value, n) in out.row_mut(index).iter_mut().zip(job.weight_rows.clone()) {
+            *value = scalar_dot(job.weights.ty(), job.weights.row(n), row);
+        }
+    }
 }
 
 fn check(

@@ -89,10 +89,12 @@ pub(crate) trait Lanes: Copy {
     fn and(self, a: Self::I, b: Self::I) -> Self::I;
     fn or(self, a: Self::I, b: Self::I) -> Self::I;
     fn xor(self, a: Self::I, b: Self::I) -> Self::I;
-    fn shl<const N: u32>(self, a: Self::I) -> Self::I;
-    fn shr<const N: u32>(self, a: Self::I) -> Self::I;
+    /// Logical shift; `n` is below 32 and constant where it matters.
+    fn shl(self, a: Self::I, n: u32) -> Self::I;
+    /// Logical shift.
+    fn shr(self, a: Self::I, n: u32) -> Self::I;
     /// Arithmetic shift.
-    fn sra<const N: u32>(self, a: Self::I) -> Self::I;
+    fn sra(self, a: Self::I, n: u32) -> Self::I;
     fn add(self, a: Self::I, b: Self::I) -> Self::I;
     /// Subtraction of i16 pairs.
     fn sub16(self, a: Self::I, b: Self::I) -> Self::I;
@@ -100,6 +102,14 @@ pub(crate) trait Lanes: Copy {
     fn mul16(self, a: Self::I, b: Self::I) -> Self::I;
     /// Low half of the products.
     fn mul(self, a: Self::I, b: Self::I) -> Self::I;
+    /// The larger of signed integers.
+    fn max(self, a: Self::I, b: Self::I) -> Self::I;
+    /// The smaller of unsigned bytes.
+    fn min8(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Byte `k` of a lane in all its four bytes.
+    fn repeat(self, a: Self::I, k: u8) -> Self::I;
+    /// Asks for the cache line at an address, which need not be readable, into the second-level cache.
+    fn prefetch(self, address: *const u8);
     /// Bytes 0 and 1 as a pair of i16, zero-extended.
     fn pair01(self, a: Self::I) -> Self::I;
     /// Bytes 2 and 3 as a pair of i16, zero-extended.
@@ -135,11 +145,21 @@ pub(crate) trait Lanes: Copy {
     /// The high half's f16, widened.
     #[inline(always)]
     fn f16_high(self, a: Self::I) -> Self::F {
-        self.f16_low(self.shr::<16>(a))
+        self.f16_low(self.shr(a, 16))
     }
-    /// The dword that starts `N` bits (below 32) into `low`, followed by `high`.
+    /// The dword that starts `n` bits into `low`, followed by `high`; 0 < n <= 32.
     #[inline(always)]
-    fn funnel<const N: u32, const REST: u32>(self, low: Self::I, high: Self::I) -> Self::I {
-        self.or(self.shr::<N>(low), self.shl::<REST>(high))
+    fn funnel(self, low: Self::I, high: Self::I, n: u32) -> Self::I {
+        if n == 32 { high } else { self.or(self.shr(low, n), self.shl(high, 32 - n)) }
+    }
+    /// The same 16 bits in both halves of every lane.
+    #[inline(always)]
+    fn splat16(self, x: i16) -> Self::I {
+        self.splat((x as u16 as u32) * 0x0001_0001)
+    }
+    /// The same byte four times in every lane.
+    #[inline(always)]
+    fn splat8(self, x: u8) -> Self::I {
+        self.splat(x as u32 * 0x0101_0101)
     }
 }

@@ -1,0 +1,260 @@
+//! Decoding of the 32-value types, one row a lane, eight blocks at a time.
+
+use super::lanes::{Lanes, MAX_WIDTH, RowBytes};
+use super::tile::{BlockDecode, BlockTile};
+use bloomery_formats::WeightType;
+use bloomery_formats::block_formats::{BlockFormat, Blocks};
+use bloomery_formats::tables::{FP4_VALUES, IQ4_VALUES};
+use std::marker::PhantomData;
+
+/// A table of signed values made unsigned by an offset.
+pub(crate) const fn shifted(table: &[i8; 16], offset: u8) -> [u8; 16] {
+    let mut shifted = [0; 16];
+    let mut i = 0;
+    while i < 16 {
+        shifted[i] = (table[i] as u8).wrapping_add(offset);
+        i += 1;
+    }
+    shifted
+}
+
+/// All dwords of eight blocks; the last may start inside the previous one where the length is no multiple of 16.
+#[inline(always)]
+fn words<L: Lanes, const N: usize>(l: L, rows: &RowBytes<'_>) -> [L::I; N] {
+    let mut words = [l.splat(0); N];
+    for chunk in 0..N / 4 {
+        words[4 * chunk..][..4].copy_from_slice(&l.columns(rows.sixteen(16 * chunk)));
+    }
+    let rest = N % 4;
+    if rest > 0 {
+        let last = l.columns(rows.sixteen(4 * N - 16));
+        words[N - rest..].copy_from_slice(&last[4 - rest..]);
+    }
+    words
+}
+
+/// Sixteen bytes of nibbles: low halves are the first sixteen values, high halves the others.
+#[inline(always)]
+fn nibbles<L: Lanes>(l: L, words: [L::I; 4], q: &mut [L::I]) {
+    let four = l.splat8(15);
+    for (j, word) in words.into_iter().enumerate() {
+        q[j] = l.and(word, four);
+        q[4 + j] = l.and(l.shr(word, 4), four);
+    }
+}
+
+/// Adds the fifth bits: bit i of `top` belongs to value i.
+#[inline(always)]
+fn fifth_bits<L: Lanes>(l: L, top: L::I, q: &mut [L::I]) {
+    let select = l.splat(0x8040_2010);
+    let bit = l.splat8(16);
+    let shifted = l.shl(top, 4);
+    for j in 0..8 {
+        // Four consecutive bits, in the high half of byte j / 2 of one of the two words.
+        let source = if j % 2 == 0 { shifted } else { top };
+        let bits = l.and(l.repeat(source, j as u8 / 2), select);
+        q[j] = l.or(q[j], l.min8(bits, bit));
+    }
+}
+
+/// Four dwords from `words[first]` on, `bits` into it.
+#[inline(always)]
+fn four<L: Lanes>(l: L, words: &[L::I], first: usize, bits: u32) -> [L::I; 4] {
+    std::array::from_fn(|j| {
+        if bits == 0 { words[first + j] } else { l.funnel(words[first + j], words[first + j + 1], bits) }
+    })
+}
+
+/// Eighteen-byte blocks of an f16 and nibbles: (scale, nibbles) of block `block`.
+#[inline(always)]
+fn half_and_nibbles<L: Lanes>(l: L, words: &[L::I; 36], block: usize) -> (L::F, [L::I; 4]) {
+    let first = 9 * (block / 2);
+    if block % 2 == 0 {
+        (l.f16_low(words[first]), four(l, words, first, 16))
+    } else {
+        (l.f16_high(words[first + 4]), four(l, words, first + 5, 0))
+    }
+}
+
+pub(crate) struct Q4_0;
+impl BlockDecode for Q4_0 {
+    const TYPE: WeightType = WeightType::Q4_0;
+    const OFFSET: u8 = 8;
+    #[inline(always)]
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut BlockTile<L>) {
+        let words = words::<L, 36>(l, rows);
+        for block in 0..8 {
+            let (d, bytes) = half_and_nibbles(l, &words, block);
+            tile.d[block] = d;
+            nibbles(l, bytes, &mut tile.q[8 * block..][..8]);
+        }
+    }
+}
+
+pub(crate) struct Iq4Nl;
+impl BlockDecode for Iq4Nl {
+    const TYPE: WeightType = WeightType::IQ4_NL;
+    const OFFSET: u8 = 128;
+    #[inline(always)]
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut BlockTile<L>) {
+        const TABLE: [u8; 16] = shifted(&IQ4_VALUES, 128);
+        let words = words::<L, 36>(l, rows);
+        for block in 0..8 {
+            let (d, bytes) = half_and_nibbles(l, &words, block);
+            tile.d[block] = d;
+            let q = &mut tile.q[8 * block..][..8];
+            nibbles(l, bytes, q);
+            for word in q {
+                *word = l.lookup(&TABLE, *word);
+            }
+        }
+    }
+}
+
+pub(crate) struct Q4_1;
+impl BlockDecode for Q4_1 {
+    const TYPE: WeightType = WeightType::Q4_1;
+    const HAS_MIN: bool = true;
+    const OFFSET: u8 = 0;
+    #[inline(always)]
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut BlockTile<L>) {
+        let words = words::<L, 40>(l, rows);
+        for block in 0..8 {
+            let head = words[5 * block];
+            tile.d[block] = l.f16_low(head);
+            tile.second[block] = l.f16_high(head);
+            nibbles(l, four(l, &words, 5 * block + 1, 0), &mut tile.q[8 * block..][..8]);
+        }
+    }
+}
+
+pub(crate) struct Q5_0;
+impl BlockDecode for Q5_0 {
+    const TYPE: WeightType = WeightType::Q5_0;
+    const OFFSET: u8 = 16;
+    #[inline(always)]
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut BlockTile<L>) {
+        let words = words::<L, 44>(l, rows);
+        for block in 0..8 {
+            let first = 11 * (block / 2);
+            let (d, top, bytes) = if block % 2 == 0 {
+                let top = l.funnel(words[first], words[first + 1], 16);
+                (l.f16_low(words[first]), top, four(l, &words, first + 1, 16))
+            } else {
+                (l.f16_high(words[first + 5]), words[first + 6], four(l, &words, first + 7, 0))
+            };
+            tile.d[block] = d;
+            let q = &mut tile.q[8 * block..][..8];
+            nibbles(l, bytes, q);
+            fifth_bits(l, top, q);
+        }
+    }
+}
+
+pub(crate) struct Q5_1;
+impl BlockDecode for Q5_1 {
+    const TYPE: WeightType = WeightType::Q5_1;
+    const HAS_MIN: bool = true;
+    const OFFSET: u8 = 0;
+    #[inline(always)]
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut BlockTile<L>) {
+        let words = words::<L, 48>(l, rows);
+        for block in 0..8 {
+            let head = words[6 * block];
+            tile.d[block] = l.f16_low(head);
+            tile.second[block] = l.f16_high(head);
+            let q = &mut tile.q[8 * block..][..8];
+            nibbles(l, four(l, &words, 6 * block + 2, 0), q);
+            fifth_bits(l, words[6 * block + 1], q);
+        }
+    }
+}
+
+pub(crate) struct Q8_0;
+impl BlockDecode for Q8_0 {
+    const TYPE: WeightType = WeightType::Q8_0;
+    const OFFSET: u8 = 128;
+    #[inline(always)]
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut BlockTile<L>) {
+        let words = words::<L, 68>(l, rows);
+        let sign = l.splat8(0x80);
+        for block in 0..8 {
+            let first = 17 * (block / 2);
+            let q = &mut tile.q[8 * block..][..8];
+            if block % 2 == 0 {
+                tile.d[block] = l.f16_low(words[first]);
+                for (j, word) in q.iter_mut().enumerate() {
+                    *word = l.xor(l.funnel(words[first + j], words[first + j + 1], 16), sign);
+                }
+            } else {
+                tile.d[block] = l.f16_high(words[first + 8]);
+                for (j, word) in q.iter_mut().enumerate() {
+                    *word = l.xor(words[first + 9 + j], sign);
+                }
+            }
+        }
+    }
+}
+
+pub(crate) struct Mxfp4;
+impl BlockDecode for Mxfp4 {
+    const TYPE: WeightType = WeightType::MXFP4;
+    const OFFSET: u8 = 16;
+    #[inline(always)]
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut BlockTile<L>) {
+        const TABLE: [u8; 16] = shifted(&FP4_VALUES, 16);
+        let words = words::<L, 34>(l, rows);
+        for block in 0..8 {
+            let place = block % 4;
+            let first = 17 * (block / 4) + 4 * place;
+            let e = l.and(l.shr(words[first], 8 * place as u32), l.splat(0xff));
+            // 2^(e - 128); the second form is the subnormal one of e = 0 and 1, elsewhere the smaller.
+            let normal = l.shl(l.add(e, l.splat(u32::MAX)), 23);
+            let subnormal = l.shl(l.add(e, l.splat(1)), 21);
+            tile.d[block] = l.bits(l.max(normal, subnormal));
+            let bytes = four(l, &words, first, 8 * place as u32 + 8);
+            let q = &mut tile.q[8 * block..][..8];
+            nibbles(l, bytes, q);
+            for word in q {
+                *word = l.lookup(&TABLE, *word);
+            }
+        }
+    }
+}
+
+/// Any type, through the row-wise form of the formats crate.
+pub(crate) struct RowWise<F>(PhantomData<F>);
+
+#[repr(align(64))]
+struct Rows([[u8; 256]; MAX_WIDTH]);
+
+impl<F: BlockFormat> BlockDecode for RowWise<F> {
+    const TYPE: WeightType = F::TYPE;
+    const HAS_MIN: bool = F::HAS_MIN;
+    const SPLIT: bool = F::SPLIT;
+    const OFFSET: u8 = F::OFFSET;
+    #[inline(always)]
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut BlockTile<L>) {
+        let mut bytes = Rows([[0; 256]; MAX_WIDTH]);
+        let (mut d, mut second) = ([[0.0f32; MAX_WIDTH]; 8], [[0.0f32; MAX_WIDTH]; 8]);
+        let mut blocks = Blocks::ZERO;
+        for lane in 0..L::WIDTH {
+            for block in 0..8 {
+                F::unpack(rows.row(lane), block, block, &mut blocks);
+                d[block][lane] = blocks.d[block];
+                second[block][lane] = if F::SPLIT { blocks.d_second[block] } else { blocks.m[block] };
+            }
+            for (byte, value) in bytes.0[lane].iter_mut().zip(&blocks.q) {
+                *byte = (*value as u8).wrapping_add(F::OFFSET);
+            }
+        }
+        let bytes = RowBytes::new(256, |lane| &bytes.0[lane]);
+        for chunk in 0..16 {
+            tile.q[4 * chunk..][..4].copy_from_slice(&l.columns(bytes.sixteen(16 * chunk)));
+        }
+        for block in 0..8 {
+            tile.d[block] = l.fload(&d[block]);
+            tile.second[block] = l.fload(&second[block]);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! One compiled function per instruction set and weight type.
+
+use super::Scratch;
+use super::avx2::Avx2;
+use super::avx512::Avx512;
+use super::drive::{self, Job};
+use super::float;
+use super::{block_decode, group_decode};
+use crate::output::OutTile;
+use bloomery_formats::{WeightType, block_formats, group_formats};
+
+macro_rules! compiled {
+    ($name:ident, $features:literal, $lanes:ty) => {
+        /// Runs the product on one instruction set.
+        ///
+        /// # Safety
+        /// The machine has the instruction set.
+        pub(crate) unsafe fn $name(job: &Job<'_>, out: &mut OutTile<'_>, scratch: &mut Scratch) {
+            macro_rules! group {
+                ($decode:ty) => {{
+                    #[target_feature(enable = $features)]
+                    fn go(job: &Job<'_>, out: &mut OutTile<'_>, scratch: &mut Scratch) {
+                        // SAFETY: this function is compiled for, and called on, machines that have the set.
+                        let lanes = unsafe { <$lanes>::detected() };
+                        drive::groups::<$lanes, $decode>(lanes, job, out, scratch);
+                    }
+                    // SAFETY: the caller has the instruction set.
+                    unsafe { go(job, out, scratch) }
+                }};
+            }
+            macro_rules! block {
+                ($decode:ty) => {{
+                    #[target_feature(enable = $features)]
+                    fn go(job: &Job<'_>, out: &mut OutTile<'_>, scratch: &mut Scratch) {
+                        // SAFETY: this function is compiled for, and called on, machines that have the set.
+                        let lanes = unsafe { <$lanes>::detected() };
+                        drive::blocks::<$lanes, $decode>(lanes, job, out, scratch);
+                    }
+                    // SAFETY: the caller has the instruction set.
+                    unsafe { go(job, out, scratch) }
+                }};
+            }
+            macro_rules! float {
+                ($weight:ty) => {{
+                    #[target_feature(enable = $features)]
+                    fn go(job: &Job<'_>, out: &mut OutTile<'_>) {
+                        // SAFETY: both instruction sets include AVX2, FMA and F16C.
+                        unsafe { float::product::<$weight>(job, out) }
+                    }
+                    // SAFETY: the caller has the instruction set.
+                    unsafe { go(job, out) }
+                }};
+            }
+            match job.weights.ty() {
+                WeightType::Q4_K => group!(group_decode::Q4K),
+                WeightType::Q5_K => group!(group_decode::Q5K),
+                WeightType::Q6_K => group!(group_decode::Q6K),
+                WeightType::Q3_K => group!(group_decode::Q3K),
+                WeightType::Q2_K => group!(group_decode::Q2K),
+                WeightType::IQ4_XS => group!(group_decode::Iq4Xs),
+                WeightType::IQ1_S => group!(group_decode::RowWise<group_formats::IQ1_S>),
+                WeightType::IQ1_M => group!(group_decode::RowWise<group_formats::IQ1_M>),
+                WeightType::IQ2_XXS => group!(group_decode::RowWise<group_formats::IQ2_XXS>),
+                WeightType::IQ2_XS => group!(group_decode::RowWise<group_formats::IQ2_XS>),
+                WeightType::IQ2_S => group!(group_decode::RowWise<group_formats::IQ2_S>),
+                WeightType::IQ3_XXS => group!(group_decode::RowWise<group_formats::IQ3_XXS>),
+                WeightType::IQ3_S => group!(group_decode::RowWise<group_formats::IQ3_S>),
+                WeightType::TQ1_0 => group!(group_decode::RowWise<group_formats::TQ1_0>),
+                WeightType::TQ2_0 => group!(group_decode::RowWise<group_formats::TQ2_0>),
+                WeightType::Q4_0 => block!(block_decode::Q4_0),
+                WeightType::Q4_1 => block!(block_decode::Q4_1),
+                WeightType::Q5_0 => block!(block_decode::Q5_0),
+                WeightType::Q5_1 => block!(block_decode::Q5_1),
+                WeightType::Q8_0 => block!(block_decode::Q8_0),
+                WeightType::IQ4_NL => block!(block_decode::Iq4Nl),
+                WeightType::MXFP4 => block!(block_decode::Mxfp4),
+                WeightType::NVFP4 => block!(block_decode::RowWise<block_formats::NVFP4>),
+                WeightType::F32 => float!(float::F32),
+                WeightType::F16 => float!(float::F16),
+                WeightType::BF16 => float!(float::Bf16),
+                WeightType::I8 | WeightType::I16 | WeightType::I32 | WeightType::I64 | WeightType::F64 => {
+                    unreachable!("a matrix is of a weight type")
+                }
+            }
+        }
+    };
+}
+
+compiled!(avx2, "avx2,fma,f16c", Avx2);
+compiled!(avx512_vnni, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c", Avx512);

@@ -1,0 +1,290 @@
+//! Decoding of the 256-value types, one row a lane.
+
+use super::lanes::{Lanes, MAX_WIDTH, RowBytes};
+use super::tile::{GroupDecode, GroupTile};
+use bloomery_formats::group_formats::{Group, GroupFormat};
+use bloomery_formats::{WeightType, tables::IQ4_VALUES};
+use std::marker::PhantomData;
+
+/// Bytes of four scales as integers.
+#[inline(always)]
+fn four_scales<L: Lanes>(l: L, bytes: L::I, scale: &mut [L::I]) {
+    let byte = l.splat(0xff);
+    scale[0] = l.and(bytes, byte);
+    scale[1] = l.and(l.shr(bytes, 8), byte);
+    scale[2] = l.and(l.shr(bytes, 16), byte);
+    scale[3] = l.shr(bytes, 24);
+}
+
+/// The scales and minima of Q4_K and Q5_K from the three dwords that pack them.
+#[inline(always)]
+fn six_bit_scales<L: Lanes>(l: L, [low, high, mixed]: [L::I; 3], tile: &mut GroupTile<L>) {
+    let (six, four, two) = (l.splat8(0x3f), l.splat8(0x0f), l.splat8(0x30));
+    four_scales(l, l.and(low, six), &mut tile.scale[..4]);
+    four_scales(l, l.or(l.and(mixed, four), l.and(l.shr(low, 2), two)), &mut tile.scale[4..8]);
+    let first = l.and(high, six);
+    let second = l.or(l.and(l.shr(mixed, 4), four), l.and(l.shr(high, 2), two));
+    tile.pair[0] = l.pair01(first);
+    tile.pair[1] = l.pair23(first);
+    tile.pair[2] = l.pair01(second);
+    tile.pair[3] = l.pair23(second);
+}
+
+/// `(bits of x at from) moved to bit to`, masked per byte.
+#[inline(always)]
+fn move_bits<L: Lanes>(l: L, x: L::I, from: u32, to: u32, mask: L::I) -> L::I {
+    let moved = if to >= from { l.shl(x, to - from) } else { l.shr(x, from - to) };
+    l.and(moved, mask)
+}
+
+pub(crate) struct Q4K;
+impl GroupDecode for Q4K {
+    const TYPE: WeightType = WeightType::Q4_K;
+    const PER_32: bool = true;
+    const HAS_MIN: bool = true;
+    const WIDE: bool = false;
+    #[inline(always)]
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut GroupTile<L>) {
+        let [dd, s0, s1, s2] = l.columns(rows.sixteen(0));
+        tile.d = l.f16_low(dd);
+        tile.dmin = l.f16_high(dd);
+        six_bit_scales(l, [s0, s1, s2], tile);
+        let four = l.splat8(15);
+        for chunk in 0..8 {
+            let columns = l.columns(rows.sixteen(16 + 16 * chunk));
+            let first = 16 * (chunk / 2) + 4 * (chunk % 2);
+            for (j, column) in columns.into_iter().enumerate() {
+                tile.q[first + j] = l.and(column, four);
+                tile.q[first + 8 + j] = l.and(l.shr(column, 4), four);
+            }
+        }
+    }
+}
+
+pub(crate) struct Q5K;
+impl GroupDecode for Q5K {
+    const TYPE: WeightType = WeightType::Q5_K;
+    const PER_32: bool = true;
+    const HAS_MIN: bool = true;
+    const WIDE: bool = false;
+    #[inline(always)]
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut GroupTile<L>) {
+        let [dd, s0, s1, s2] = l.columns(rows.sixteen(0));
+        tile.d = l.f16_low(dd);
+        tile.dmin = l.f16_high(dd);
+        six_bit_scales(l, [s0, s1, s2], tile);
+        let (four, fifth) = (l.splat8(15), l.splat8(16));
+        let top = [l.columns(rows.sixteen(16)), l.columns(rows.sixteen(32))];
+        for part in 0..4 {
+            for half in 0..2 {
+                let columns = l.columns(rows.sixteen(48 + 32 * part + 16 * half));
+                let first = 16 * part + 4 * half;
+                for j in 0..4 {
+                    let low = move_bits(l, top[half][j], 2 * part as u32, 4, fifth);
+                    let high = move_bits(l, top[half][j], 2 * part as u32 + 1, 4, fifth);
+                    tile.q[first + j] = l.or(l.and(columns[j], four), low);
+                    tile.q[first + 8 + j] = l.or(l.and(l.shr(columns[j], 4), four), high);
+                }
+            }
+        }
+    }
+}
+
+pub(crate) struct Q6K;
+impl GroupDecode for Q6K {
+    const TYPE: WeightType = WeightType::Q6_K;
+    const PER_32: bool = false;
+    const HAS_MIN: bool = false;
+    const WIDE: bool = false;
+    #[inline(always)]
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut GroupTile<L>) {
+        let (four, two) = (l.splat8(15), l.splat8(0x30));
+        for half in 0..2 {
+            for quarter in 0..2 {
+                let top = l.columns(rows.sixteen(128 + 32 * half + 16 * quarter));
+                for part in 0..2 {
+                    let nibbles = l.columns(rows.sixteen(64 * half + 32 * part + 16 * quarter));
+                    let first = 32 * half + 8 * part + 4 * quarter;
+                    for j in 0..4 {
+                        let low = move_bits(l, top[j], 2 * part as u32, 4, two);
+                        let high = move_bits(l, top[j], 2 * part as u32 + 4, 4, two);
+                        tile.q[first + j] = l.or(l.and(nibbles[j], four), low);
+                        tile.q[first + 16 + j] = l.or(l.and(l.shr(nibbles[j], 4), four), high);
+                    }
+                }
+            }
+        }
+        let scales = l.columns(rows.sixteen(192));
+        for (word, bytes) in scales.into_iter().enumerate() {
+            for i in 0..4 {
+                tile.scale[4 * word + i] = l.sra(l.shl(bytes, 24 - 8 * i as u32), 24);
+            }
+            let shifted = l.xor(bytes, l.splat8(0x80));
+            let signed = |pair| l.mul16(l.sub16(pair, l.splat16(128)), l.splat16(-32));
+            tile.pair[2 * word] = signed(l.pair01(shifted));
+            tile.pair[2 * word + 1] = signed(l.pair23(shifted));
+        }
+        tile.d = l.f16_high(l.columns(rows.sixteen(194))[3]);
+    }
+}
+
+pub(crate) struct Q3K;
+impl GroupDecode for Q3K {
+    const TYPE: WeightType = WeightType::Q3_K;
+    const PER_32: bool = false;
+    const HAS_MIN: bool = false;
+    const WIDE: bool = false;
+    #[inline(always)]
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut GroupTile<L>) {
+        let (two, third) = (l.splat8(3), l.splat8(4));
+        for quarter in 0..2 {
+            let top = l.columns(rows.sixteen(16 * quarter));
+            for half in 0..2 {
+                let bits = l.columns(rows.sixteen(32 + 32 * half + 16 * quarter));
+                for part in 0..4 {
+                    let first = 32 * half + 8 * part + 4 * quarter;
+                    for j in 0..4 {
+                        let low = l.and(l.shr(bits[j], 2 * part as u32), two);
+                        let high = move_bits(l, top[j], (4 * half + part) as u32, 2, third);
+                        tile.q[first + j] = l.or(low, high);
+                    }
+                }
+            }
+        }
+        let [t0, t1, t2, t3] = l.columns(rows.sixteen(94));
+        tile.d = l.f16_high(t3);
+        let (s0, s1, s2) = (l.funnel(t0, t1, 16), l.funnel(t1, t2, 16), l.funnel(t2, t3, 16));
+        let four = l.splat8(15);
+        let top = l.splat8(0x30);
+        let words = [
+            l.or(l.and(s0, four), move_bits(l, s2, 0, 4, top)),
+            l.or(l.and(s1, four), move_bits(l, s2, 2, 4, top)),
+            l.or(l.and(l.shr(s0, 4), four), move_bits(l, s2, 4, 4, top)),
+            l.or(l.and(l.shr(s1, 4), four), move_bits(l, s2, 6, 4, top)),
+        ];
+        for (word, bytes) in words.into_iter().enumerate() {
+            let scale = &mut tile.scale[4 * word..][..4];
+            four_scales(l, bytes, scale);
+            for scale in scale {
+                *scale = l.add(*scale, l.splat(-32i32 as u32));
+            }
+            let corrected = |pair| l.mul16(l.sub16(pair, l.splat16(32)), l.splat16(-4));
+            tile.pair[2 * word] = corrected(l.pair01(bytes));
+            tile.pair[2 * word + 1] = corrected(l.pair23(bytes));
+        }
+    }
+}
+
+pub(crate) struct Q2K;
+impl GroupDecode for Q2K {
+    const TYPE: WeightType = WeightType::Q2_K;
+    const PER_32: bool = false;
+    const HAS_MIN: bool = true;
+    const WIDE: bool = false;
+    #[inline(always)]
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut GroupTile<L>) {
+        let (two, four) = (l.splat8(3), l.splat8(15));
+        for half in 0..2 {
+            for quarter in 0..2 {
+                let bits = l.columns(rows.sixteen(16 + 32 * half + 16 * quarter));
+                for part in 0..4 {
+                    let first = 32 * half + 8 * part + 4 * quarter;
+                    for j in 0..4 {
+                        tile.q[first + j] = l.and(l.shr(bits[j], 2 * part as u32), two);
+                    }
+                }
+            }
+        }
+        for (word, bytes) in l.columns(rows.sixteen(0)).into_iter().enumerate() {
+            four_scales(l, l.and(bytes, four), &mut tile.scale[4 * word..][..4]);
+            let minima = l.and(l.shr(bytes, 4), four);
+            tile.pair[2 * word] = l.pair01(minima);
+            tile.pair[2 * word + 1] = l.pair23(minima);
+        }
+        let dd = l.columns(rows.sixteen(68))[3];
+        tile.d = l.f16_low(dd);
+        tile.dmin = l.f16_high(dd);
+    }
+}
+
+pub(crate) struct Iq4Xs;
+impl GroupDecode for Iq4Xs {
+    const TYPE: WeightType = WeightType::IQ4_XS;
+    const PER_32: bool = true;
+    const HAS_MIN: bool = false;
+    const WIDE: bool = true;
+    #[inline(always)]
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut GroupTile<L>) {
+        const TABLE: [u8; 16] = super::block_decode::shifted(&IQ4_VALUES, 128);
+        let four = l.splat8(15);
+        for block in 0..8 {
+            let columns = l.columns(rows.sixteen(8 + 16 * block));
+            for (j, column) in columns.into_iter().enumerate() {
+                tile.q[8 * block + j] = l.lookup(&TABLE, l.and(column, four));
+                tile.q[8 * block + 4 + j] = l.lookup(&TABLE, l.and(l.shr(column, 4), four));
+            }
+        }
+        let [head, low, ..] = l.columns(rows.sixteen(0));
+        tile.d = l.f16_low(head);
+        for j in 0..8u32 {
+            let nibble = l.and(l.shr(low, 4 * j), l.splat(15));
+            let top = l.and(l.shr(head, 16 + 2 * j), l.splat(3));
+            let scale = l.or(nibble, l.shl(top, 4));
+            tile.scale[j as usize] = l.add(scale, l.splat(-32i32 as u32));
+        }
+        for j in 0..4 {
+            let (first, second) = (tile.scale[2 * j], tile.scale[2 * j + 1]);
+            let pair = l.or(l.and(first, l.splat(0xffff)), l.shl(second, 16));
+            tile.pair[j] = l.mul16(pair, l.splat16(-128));
+        }
+    }
+}
+
+/// Any type, through the row-wise form of the formats crate.
+pub(crate) struct RowWise<F>(PhantomData<F>);
+
+#[repr(align(64))]
+struct Rows([[u8; 256]; MAX_WIDTH]);
+
+impl<F: GroupFormat> GroupDecode for RowWise<F> {
+    const TYPE: WeightType = F::TYPE;
+    const PER_32: bool = false;
+    const HAS_MIN: bool = F::HAS_MIN;
+    const WIDE: bool = F::OFFSET > 64;
+    #[inline(always)]
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut GroupTile<L>) {
+        let mut bytes = Rows([[0; 256]; MAX_WIDTH]);
+        let mut scale = [[0i32; MAX_WIDTH]; 16];
+        let mut pair = [[0i32; MAX_WIDTH]; 8];
+        let (mut d, mut dmin) = ([0.0f32; MAX_WIDTH], [0.0f32; MAX_WIDTH]);
+        let mut group = Group::ZERO;
+        for lane in 0..L::WIDTH {
+            F::unpack(rows.row(lane), &mut group);
+            for (byte, value) in bytes.0[lane].iter_mut().zip(&group.q) {
+                *byte = (*value as u8).wrapping_add(F::OFFSET);
+            }
+            d[lane] = group.d;
+            dmin[lane] = group.dmin;
+            for j in 0..16 {
+                scale[j][lane] = group.scale[j] as i32;
+            }
+            let factors =
+                if F::HAS_MIN { group.min } else { group.scale.map(|scale| -scale * F::OFFSET as i16) };
+            for (j, two) in factors.as_chunks::<2>().0.iter().enumerate() {
+                pair[j][lane] = (two[0] as u16 as u32 | (two[1] as u16 as u32) << 16) as i32;
+            }
+        }
+        let bytes = RowBytes::new(256, |lane| &bytes.0[lane]);
+        for chunk in 0..16 {
+            tile.q[4 * chunk..][..4].copy_from_slice(&l.columns(bytes.sixteen(16 * chunk)));
+        }
+        for j in 0..16 {
+            tile.scale[j] = l.load(&scale[j]);
+        }
+        for j in 0..8 {
+            tile.pair[j] = l.load(&pair[j]);
+        }
+        tile.d = l.fload(&d);
+        tile.dmin = l.fload(&dmin);
+    }
+}

@@ -1,0 +1,61 @@
+//! A tile: one group of 256 weights of as many rows as there are lanes, decoded for the multipliers.
+
+use super::lanes::{Lanes, RowBytes};
+use bloomery_formats::WeightType;
+
+/// Memory for which every bit pattern is a value.
+///
+/// # Safety
+/// Only vectors of integers and floats inside, no padding that is read, no drop.
+pub(crate) unsafe trait Tile {}
+// SAFETY: `Lanes::I` and `Lanes::F` are vectors of integers and floats.
+unsafe impl<L: Lanes> Tile for GroupTile<L> {}
+// SAFETY: as above.
+unsafe impl<L: Lanes> Tile for BlockTile<L> {}
+
+/// A group of a 256-value type. Dword i of `q` holds the unsigned bytes of values 4 i .. 4 i + 4.
+#[repr(C, align(64))]
+pub(crate) struct GroupTile<L: Lanes> {
+    pub q: [L::I; 64],
+    /// Integer scales: eight per 32 or sixteen per 16 values.
+    pub scale: [L::I; 16],
+    /// Pairs of i16 that multiply the activations' sums (per 32 or per 16, as the scales): the minima, or the correction for the
+    /// offset that made the bytes unsigned (minus offset times scale).
+    pub pair: [L::I; 8],
+    pub d: L::F,
+    pub dmin: L::F,
+}
+
+/// Eight blocks of a 32-value type, in the same order of bytes.
+#[repr(C, align(64))]
+pub(crate) struct BlockTile<L: Lanes> {
+    pub q: [L::I; 64],
+    pub d: [L::F; 8],
+    /// Offsets, or the scales of the blocks' second halves.
+    pub second: [L::F; 8],
+}
+
+/// How a 256-value type becomes a tile.
+pub(crate) trait GroupDecode {
+    const TYPE: WeightType;
+    /// Whether scales belong to 32 values, not 16.
+    const PER_32: bool;
+    /// Whether `pair` holds minima.
+    const HAS_MIN: bool;
+    /// Whether unsigned bytes exceed 128.
+    const WIDE: bool;
+    /// `rows` holds one block of every row.
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut GroupTile<L>);
+}
+
+/// How eight blocks of a 32-value type become a tile.
+pub(crate) trait BlockDecode {
+    const TYPE: WeightType;
+    const HAS_MIN: bool = false;
+    /// Whether the halves of a block have scales of their own.
+    const SPLIT: bool = false;
+    /// What made the bytes unsigned.
+    const OFFSET: u8;
+    /// `rows` holds the bytes of eight blocks of every row.
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut BlockTile<L>);
+}
