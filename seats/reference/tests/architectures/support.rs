@@ -196,13 +196,23 @@ pub fn oracle(name: &str) -> (Vec<u32>, Vec<Vec<f32>>) {
 
 /// Compares a committed oracle's logits with the program's, all at once and token by token.
 pub fn check_oracle(name: &str, declare: impl Fn(&ModelFacts) -> bloomery_seat::Result<Program>) {
-    let model = open(&data(&format!("oracle/{name}.gguf")), declare);
     let (ids, expected) = oracle(name);
-    let (whole, _) = model.run(&ids, ids.len());
-    let (single, _) = model.run(&ids, 1);
-    let (seven, _) = model.run(&ids, 7);
-    println!("{name}: largest difference {:e}", difference(&whole, &expected));
-    assert!(difference(&whole, &expected) < 1e-3);
+    check_logits(name, &ids, &expected, declare);
+}
+
+/// Compares the logits of a committed model with expected ones.
+pub fn check_logits(
+    name: &str,
+    ids: &[u32],
+    expected: &[Vec<f32>],
+    declare: impl Fn(&ModelFacts) -> bloomery_seat::Result<Program>,
+) {
+    let model = open(&data(&format!("oracle/{name}.gguf")), declare);
+    let (whole, _) = model.run(ids, ids.len());
+    let (single, _) = model.run(ids, 1);
+    let (seven, _) = model.run(ids, 7);
+    println!("{name}: largest difference {:e}", difference(&whole, expected));
+    assert!(difference(&whole, expected) < 1e-3);
     assert_eq!(whole, single, "a step's size must not change a bit");
     assert_eq!(whole, seven, "a step's size must not change a bit");
 }
