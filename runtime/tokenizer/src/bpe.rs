@@ -3,6 +3,7 @@
 use crate::bytes::{bytes_of_letters, character_length, letter_of_byte, token_of_byte};
 use crate::error::Error;
 use crate::text_index::TextIndex;
+use crate::words::{Remembered, SpaceCuts};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,10 +12,6 @@ use std::collections::BinaryHeap;
 const UNKNOWN: u32 = u32::MAX;
 /// Words up to this many symbols are merged by scanning for the best pair, which beats a heap there.
 const SCAN_LIMIT: usize = 40;
-/// A word longer than this is not remembered; it hardly comes back.
-const REMEMBERED_LENGTH: usize = 48;
-/// Remembered words in one call; more are merged anew.
-const REMEMBERED_WORDS: usize = 1 << 16;
 
 /// Merge rules over symbols. A symbol below the number of tokens is that token, the others are halves and results of merges
 /// that are no token themselves.
@@ -27,6 +24,8 @@ pub(crate) struct Bpe {
     /// The symbol that each byte starts as (byte-level), or the token it falls back to (raw UTF-8).
     byte_symbols: [u32; 256],
     byte_level: bool,
+    /// Where raw UTF-8 may be cut; byte-level words are short already.
+    cuts: Option<SpaceCuts>,
     /// Words that are taken whole, by their bytes.
     whole_words: Option<FxHashMap<Box<[u8]>, u32>>,
 }
@@ -37,8 +36,7 @@ pub(crate) struct Scratch {
     nodes: Vec<Node>,
     ranks: Vec<(u32, u32)>,
     heap: BinaryHeap<Reverse<(u32, u32, u32, u32)>>,
-    remembered: FxHashMap<Box<[u8]>, (u32, u32)>,
-    memory: Vec<u32>,
+    pub(crate) remembered: Remembered,
 }
 
 /// A symbol of a word under merge; `length` 0 marks one that was joined to its left neighbour.
@@ -67,6 +65,7 @@ impl Bpe {
             extra: TextIndex::default(),
             byte_symbols: [UNKNOWN; 256],
             byte_level,
+            cuts: None,
             whole_words: None,
         };
         let mut joined = Vec::new();
@@ -92,6 +91,10 @@ impl Bpe {
             if let Some(slot) = bpe.byte_symbols.get_mut(usize::from(byte)) {
                 *slot = symbol.unwrap_or(UNKNOWN);
             }
+        }
+        if !byte_level {
+            let extra = (0..bpe.extra.len() as u32).map(|id| bpe.extra.text(id));
+            bpe.cuts = Some(SpaceCuts::new((0..token_count).map(|id| tokens.text(id)).chain(extra)));
         }
         if ignore_merges {
             let mut words = FxHashMap::with_capacity_and_hasher(tokens.len(), Default::default());
@@ -147,8 +150,18 @@ impl Bpe {
             out.push(id);
             return;
         }
-        if let Some(&(from, to)) = scratch.remembered.get(word) {
-            out.extend_from_slice(scratch.memory.get(from as usize..to as usize).unwrap_or_default());
+        match &self.cuts {
+            None => self.merge_word(tokens, word, scratch, out),
+            Some(cuts) => {
+                for range in cuts.words(word) {
+                    self.merge_word(tokens, word.get(range).unwrap_or_default(), scratch, out);
+                }
+            }
+        }
+    }
+
+    fn merge_word(&self, tokens: &TextIndex, word: &[u8], scratch: &mut Scratch, out: &mut Vec<u32>) {
+        if scratch.remembered.recall(word, out) {
             return;
         }
         let before = out.len();
@@ -161,11 +174,7 @@ impl Bpe {
         for node in scratch.nodes.iter().filter(|node| node.length > 0) {
             self.emit(tokens, node, word, out);
         }
-        if word.len() <= REMEMBERED_LENGTH && scratch.remembered.len() < REMEMBERED_WORDS {
-            let from = scratch.memory.len() as u32;
-            scratch.memory.extend_from_slice(out.get(before..).unwrap_or_default());
-            scratch.remembered.insert(word.into(), (from, scratch.memory.len() as u32));
-        }
+        scratch.remembered.remember(word, out.get(before..).unwrap_or_default());
     }
 
     /// One node a byte (byte-level) or a character.

@@ -38,6 +38,7 @@ mod text_index;
 mod tokenizer;
 mod unigram;
 mod vocabulary;
+mod words;
 
 pub use error::Error;
 pub use metadata::{Metadata, MetadataError};

@@ -3,6 +3,7 @@
 use crate::bytes::{character_length, token_of_byte};
 use crate::error::Error;
 use crate::text_index::TextIndex;
+use crate::words::{Remembered, SpaceCuts};
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
@@ -10,6 +11,7 @@ pub(crate) struct SentencePiece {
     scores: Vec<f32>,
     /// What a byte becomes that is part of no token.
     byte_tokens: Vec<u32>,
+    cuts: SpaceCuts,
 }
 
 struct Symbol {
@@ -56,11 +58,34 @@ impl SentencePiece {
             .collect::<Option<Vec<u32>>>()
             .ok_or(Error::NoFallback)?;
         // -0.0 and 0.0 are one score.
-        Ok(Self { scores: scores.into_iter().map(|score| score + 0.0).collect(), byte_tokens })
+        let scores = scores.into_iter().map(|score| score + 0.0).collect();
+        let cuts = SpaceCuts::new((0..tokens.len() as u32).map(|id| tokens.text(id)));
+        Ok(Self { scores, byte_tokens, cuts })
     }
 
     /// Append the tokens of a text whose spaces are escaped. It need not be UTF-8.
-    pub(crate) fn encode(&self, tokens: &TextIndex, text: &[u8], out: &mut Vec<u32>) {
+    pub(crate) fn encode(
+        &self,
+        tokens: &TextIndex,
+        text: &[u8],
+        remembered: &mut Remembered,
+        out: &mut Vec<u32>,
+    ) {
+        // What is no UTF-8 is read by its first bytes alone, and such a character may swallow a part of the space behind it.
+        if std::str::from_utf8(text).is_err() {
+            return self.merge_word(tokens, text, out);
+        }
+        for range in self.cuts.words(text) {
+            let word = text.get(range).unwrap_or_default();
+            if !remembered.recall(word, out) {
+                let before = out.len();
+                self.merge_word(tokens, word, out);
+                remembered.remember(word, out.get(before..).unwrap_or_default());
+            }
+        }
+    }
+
+    fn merge_word(&self, tokens: &TextIndex, text: &[u8], out: &mut Vec<u32>) {
         let mut symbols = Vec::with_capacity(text.len());
         let mut start = 0;
         while let Some(&lead) = text.get(start) {

@@ -203,7 +203,7 @@ impl Tokenizer {
                         escape_spaces(b" ", &mut escaped);
                     }
                     escape_spaces(fragment, &mut escaped);
-                    method.encode(&self.tokens, &escaped, &mut out);
+                    method.encode(&self.tokens, &escaped, &mut scratch.remembered, &mut out);
                 }
                 Method::Unigram(method) => method.encode(&self.tokens, fragment, &mut out),
             }
