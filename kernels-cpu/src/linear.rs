@@ -25,13 +25,19 @@ pub const MOST: usize = 4;
 ///
 /// # Panics
 /// When shapes disagree or there are more than [`MOST`] projections.
-pub fn project(cpu: &Cpu, x: &Activations, projections: &mut [Projection<'_>]) {
+pub fn project<'a: 'p, 'p>(cpu: &Cpu, x: &Activations, projections: impl IntoIterator<Item = &'p mut Projection<'a>>) {
+    let mut list: [Option<&mut Projection<'_>>; MOST] = [const { None }; MOST];
+    let mut count = 0;
+    for projection in projections {
+        assert!(count < MOST, "at most {MOST} projections at once");
+        list[count] = Some(projection);
+        count += 1;
+    }
     let rows = x.rows();
-    assert!(projections.len() <= MOST, "at most {MOST} projections at once");
     let mut starts = [0usize; MOST + 1];
     let mut tiles = [16usize; MOST];
-    let total: usize = projections.iter().map(|p| p.weight.rows()).sum();
-    for (i, p) in projections.iter().enumerate() {
+    let total: usize = list.iter().flatten().map(|p| p.weight.rows()).sum();
+    for (i, p) in list.iter().flatten().enumerate() {
         let n = p.weight.rows();
         let fits = |v: &[f32]| v.len() >= rows * n;
         assert!(
@@ -41,13 +47,12 @@ pub fn project(cpu: &Cpu, x: &Activations, projections: &mut [Projection<'_>]) {
         tiles[i] = weight_tile(total, p.weight.cols(), rows, cpu.pool.threads());
         starts[i + 1] = starts[i] + n.div_ceil(tiles[i]);
     }
-    let count = projections.len();
     let fixed: [_; MOST] =
-        std::array::from_fn(|i| projections.get(i).map(|p| (p.weight, p.bias, p.residual)));
+        std::array::from_fn(|i| list[i].as_ref().map(|p| (p.weight, p.bias, p.residual)));
     let mut targets: [Option<OutTile<'_>>; MOST] = [const { None }; MOST];
-    for (target, p) in targets.iter_mut().zip(projections) {
+    for (target, p) in targets.iter_mut().zip(list.into_iter().flatten()) {
         let n = p.weight.rows();
-        *target = Some(OutTile::new(p.out, rows, n, n).expect("an output of every row"));
+        *target = Some(OutTile::new(&mut *p.out, rows, n, n).expect("an output of every row"));
     }
     cpu.pool.run(starts[count], |chunk, _| {
         let i = starts[1..=count].partition_point(|end| *end <= chunk);

@@ -115,6 +115,35 @@ pub fn prepare(
     }
 }
 
+/// Rotates every head of `[rows, width]` in place, without any store.
+///
+/// # Panics
+/// When lengths disagree.
+pub fn rotate(
+    cpu: &crate::cpu::Cpu,
+    spec: &RopeSpec,
+    table: &RopeTable,
+    rows: usize,
+    width: usize,
+    head: usize,
+    values: &mut [f32],
+) {
+    struct Part<'a>(&'a RopeSpec, &'a RopeTable, Range<usize>, usize, usize, &'a mut [f32]);
+    impl Kernel for Part<'_> {
+        type Out = ();
+        #[inline(always)]
+        fn run<L: Lanes>(self, _: L) {
+            let Part(spec, table, rows, width, head, values) = self;
+            for (row, values) in rows.zip(values.chunks_exact_mut(width)) {
+                rotate_row(spec, table, row, head, values);
+            }
+        }
+    }
+    crate::rows::for_rows(&cpu.pool, rows, width, values, |range, values| {
+        cpu.level.run(Part(spec, table, range, width, head, values));
+    });
+}
+
 struct Rows<'a> {
     store: &'a PageStore,
     run: &'a Run<'a>,

@@ -1,0 +1,388 @@
+//! The executor: admits a step, runs it, keeps the sequences.
+
+use super::execute::{Batch, Buffers, Machine, Show};
+use super::lower::lower;
+use super::plan::plan;
+use super::sequences::Sequences;
+use super::step::Lowered;
+use super::weights::WeightSource;
+use super::{CacheType, CpuError, CpuOptions};
+use crate::executor::{
+    Capacity, Executor, ExecutorShape, Rollback, Row, SequenceError, SequenceId, StepError, StepOutput,
+};
+use bloomery_kernels_cpu::cpu::Cpu;
+use bloomery_kernels_cpu::kv::{Order, PAGE_TOKENS, PageLayout, PageStore, PartIndex, PartSpec, Run};
+use bloomery_program::{Graph, PartRole, Program, StateKind};
+use std::sync::Arc;
+
+/// Runs the target graph of a program on this machine's cores.
+pub struct CpuExecutor {
+    cpu: Cpu,
+    source: Arc<dyn WeightSource>,
+    lowered: Lowered,
+    buffers: Buffers,
+    sequences: Sequences,
+    shape: ExecutorShape,
+    /// Rows of the embedding table: tokens at or above it cannot be run.
+    tokens: usize,
+    work: Work,
+    lost: bool,
+}
+
+/// Memory of a step, kept for the next one.
+#[derive(Default)]
+struct Work {
+    groups: Vec<Group>,
+    tokens: Vec<u32>,
+    positions: Vec<usize>,
+    /// Place of every asked row among the sorted rows.
+    places: Vec<usize>,
+    tail: Vec<usize>,
+    logits: Vec<f32>,
+    hidden: Vec<f32>,
+}
+
+/// Rows of one sequence in a step.
+#[derive(Debug, Clone, Copy)]
+struct Group {
+    sequence: SequenceId,
+    position: usize,
+    rows: usize,
+    first_row: usize,
+}
+
+impl CpuExecutor {
+    /// Lowers the target graph of a checked program over its weights. Touches no weight but norms and biases.
+    ///
+    /// # Errors
+    /// [`CpuError::Missing`] names everything that the backend lacks; the others say what is wrong with file or options.
+    pub fn new(program: &Program, source: Arc<dyn WeightSource>, options: &CpuOptions) -> Result<CpuExecutor, CpuError> {
+        for (option, value) in [
+            ("--ubatch-size", options.max_rows),
+            ("--ctx-size", options.max_tokens.min(options.store_tokens)),
+            ("--threads", options.threads.unwrap_or(1)),
+        ] {
+            if value == 0 {
+                return Err(CpuError::Option { option, value });
+            }
+        }
+        let graph =
+            program.target().ok_or_else(|| CpuError::Program("there is no target graph".into()))?;
+        let (specs, parts) = page_parts(program, graph, options);
+        let mut lowered = lower(program, graph, &*source, &parts, options.fuse)?;
+        let memory = plan(&mut lowered);
+        let buffers = Buffers::new(&memory, &lowered, &*source)?;
+        let layout = PageLayout::new(&specs)?;
+        let fingerprint = fingerprint(program, &*source, options);
+        let n_vocab = lowered.logits.map_or(0, |(_, width)| width);
+        let tokens = lowered.steps.iter().find_map(|s| match &s.work {
+            super::step::Work::Embed { weight, .. } => Some(weight.rows),
+            _ => None,
+        });
+        let shape = ExecutorShape {
+            n_vocab,
+            n_hidden: lowered.hidden.map_or(0, |(_, width)| width),
+            max_rows: options.max_rows,
+            max_tokens: options.max_tokens,
+            rollback: Rollback::Truncate,
+            state_fingerprint: fingerprint,
+        };
+        let store = PageStore::new(layout, options.store_tokens.div_ceil(PAGE_TOKENS));
+        let cpu = Cpu::new(options.threads);
+        tracing::debug!(
+            threads = cpu.pool.threads(),
+            level = cpu.level.name(),
+            dots = cpu.simd.name(),
+            steps = lowered.steps.len(),
+            buffers = memory.rows.len(),
+            "lowered for the cpu"
+        );
+        Ok(CpuExecutor {
+            cpu,
+            source,
+            lowered,
+            buffers,
+            sequences: Sequences::new(store, options.max_tokens, fingerprint),
+            shape,
+            tokens: tokens.unwrap_or(n_vocab).min(n_vocab),
+            work: Work::default(),
+            lost: false,
+        })
+    }
+
+    /// Threads that a step runs on.
+    pub fn threads(&self) -> usize {
+        self.cpu.pool.threads()
+    }
+
+    /// Bytes of one page of the key-value store.
+    pub fn page_bytes(&self) -> usize {
+        self.sequences.store.layout().page_bytes()
+    }
+
+    /// As [`Executor::run`], and shows every named result as `(name, values [rows, width], width)`: all rows up to the last
+    /// stateful node, then the rows that want results. Only an executor without fusion has named results.
+    ///
+    /// # Errors
+    /// As [`Executor::run`].
+    pub fn run_traced(
+        &mut self,
+        rows: &[Row],
+        show: &mut dyn FnMut(&str, &[f32], usize),
+    ) -> Result<StepOutput<'_>, StepError> {
+        self.step(rows, Some(show))
+    }
+
+    fn step(&mut self, rows: &[Row], show: Option<Show<'_>>) -> Result<StepOutput<'_>, StepError> {
+        if self.lost {
+            return Err(StepError::Executor("it failed before and was not reset".into()));
+        }
+        self.admit(rows)?;
+        // From here on a failure or a panic leaves the state half moved.
+        self.lost = true;
+        let work = &mut self.work;
+        let (store, sequences) = self.sequences.split();
+        let runs: Vec<Run<'_>> = work
+            .groups
+            .iter()
+            .filter_map(|g| {
+                let pages = &sequences.get(&g.sequence)?.pages;
+                Some(Run { first_row: g.first_row, rows: g.rows, position: g.position, pages })
+            })
+            .collect();
+        for (rope, table) in self.lowered.ropes.iter().zip(&mut self.buffers.tables) {
+            match rope.tail {
+                false => table.fill(&rope.spec, work.positions.iter().copied()),
+                true => table.fill(&rope.spec, work.tail.iter().map(|row| work.positions[*row])),
+            }
+        }
+        let machine = Machine { cpu: &self.cpu, source: &*self.source, lowered: &self.lowered };
+        let batch = Batch { tokens: &work.tokens, runs: &runs, tail: &work.tail };
+        machine
+            .run(&mut self.buffers, store, &batch, show)
+            .map_err(|error| StepError::Executor(error.to_string()))?;
+        for group in &work.groups {
+            self.sequences.advance(group.sequence, group.rows);
+        }
+        self.lost = false;
+        self.output(rows)
+    }
+
+    /// Checks the rows, takes the pages, sorts the rows by sequence.
+    fn admit(&mut self, rows: &[Row]) -> Result<(), StepError> {
+        if rows.len() > self.shape.max_rows {
+            let what = format!("{} rows, at most {} are taken", rows.len(), self.shape.max_rows);
+            return Err(StepError::Malformed(what));
+        }
+        let work = &mut self.work;
+        work.groups.clear();
+        for row in rows {
+            let fault = |error: SequenceError| StepError::Sequence { sequence: row.sequence, error };
+            let group = match work.groups.iter_mut().find(|g| g.sequence == row.sequence) {
+                Some(group) => group,
+                None => {
+                    let position = self.sequences.get(row.sequence).map_err(fault)?.len;
+                    work.groups.push(Group { sequence: row.sequence, position, rows: 0, first_row: 0 });
+                    // Just pushed.
+                    let last = work.groups.len() - 1;
+                    &mut work.groups[last]
+                }
+            };
+            let expected = group.position + group.rows;
+            if row.position != expected {
+                return Err(fault(SequenceError::Position { position: row.position, expected }));
+            }
+            if expected >= self.shape.max_tokens {
+                let max_tokens = self.shape.max_tokens;
+                return Err(fault(SequenceError::TooLong { asked: expected + 1, max_tokens }));
+            }
+            if row.token as usize >= self.tokens {
+                return Err(fault(SequenceError::Token { token: row.token, n_vocab: self.tokens }));
+            }
+            group.rows += 1;
+        }
+        // All pages or none: a step that is refused has changed nothing.
+        let mut free = self.sequences.store.pages_free();
+        for group in &work.groups {
+            let fault = |error: SequenceError| StepError::Sequence { sequence: group.sequence, error };
+            let needed = self.sequences.pages_to_grow(group.sequence, group.rows).map_err(fault)?;
+            if needed > free {
+                return Err(fault(SequenceError::NoRoom { needed, free }));
+            }
+            free -= needed;
+        }
+        let mut first_row = 0;
+        for group in &mut work.groups {
+            let sequence = group.sequence;
+            self.sequences
+                .grow(sequence, group.rows)
+                .map_err(|error| StepError::Sequence { sequence, error })?;
+            group.first_row = first_row;
+            first_row += group.rows;
+        }
+        work.tokens.clear();
+        work.tokens.resize(rows.len(), 0);
+        work.positions.clear();
+        work.positions.resize(rows.len(), 0);
+        work.places.clear();
+        work.tail.clear();
+        for row in rows {
+            let Some(group) = work.groups.iter().find(|g| g.sequence == row.sequence) else { continue };
+            let place = group.first_row + row.position - group.position;
+            work.tokens[place] = row.token;
+            work.positions[place] = row.position;
+            work.places.push(place);
+            if row.wants_logits || (row.wants_hidden && self.shape.n_hidden > 0) {
+                work.tail.push(place);
+            }
+        }
+        Ok(())
+    }
+
+    /// Picks the rows that were asked for. Tail rows stand in the order of the caller's rows.
+    fn output(&mut self, rows: &[Row]) -> Result<StepOutput<'_>, StepError> {
+        let hidden_known = self.shape.n_hidden > 0;
+        let wanted = |r: &&Row| r.wants_logits || (r.wants_hidden && hidden_known);
+        let tail = || rows.iter().filter(wanted);
+        let all_logits = tail().all(|r| r.wants_logits);
+        let count = tail().count();
+        let work = &mut self.work;
+        let logits: &[f32] = match self.lowered.logits {
+            Some((slot, width)) if count > 0 => {
+                let from = &self.buffers.rows[slot.0][..count * width];
+                if all_logits {
+                    from
+                } else {
+                    work.logits.clear();
+                    for (row, values) in tail().zip(from.chunks_exact(width)) {
+                        if row.wants_logits {
+                            work.logits.extend_from_slice(values);
+                        }
+                    }
+                    &work.logits
+                }
+            }
+            _ => &[],
+        };
+        work.hidden.clear();
+        if let (Some((slot, width)), true) = (self.lowered.hidden, count > 0) {
+            let from = &self.buffers.rows[slot.0][..count * width];
+            for (row, values) in tail().zip(from.chunks_exact(width)) {
+                if row.wants_hidden {
+                    work.hidden.extend_from_slice(values);
+                }
+            }
+        }
+        Ok(StepOutput { logits, hidden: &work.hidden })
+    }
+}
+
+impl Executor for CpuExecutor {
+    fn shape(&self) -> &ExecutorShape {
+        &self.shape
+    }
+
+    fn capacity(&self) -> Capacity {
+        let store = &self.sequences.store;
+        Capacity { page_tokens: PAGE_TOKENS, pages_total: store.pages_total(), pages_free: store.pages_free() }
+    }
+
+    fn pages_to_grow(&self, sequence: SequenceId, n_tokens: usize) -> Result<usize, SequenceError> {
+        self.sequences.pages_to_grow(sequence, n_tokens)
+    }
+
+    fn create(&mut self) -> Result<SequenceId, SequenceError> {
+        Ok(self.sequences.create())
+    }
+
+    fn drop_sequence(&mut self, sequence: SequenceId) {
+        self.sequences.remove(sequence);
+    }
+
+    fn len(&self, sequence: SequenceId) -> Result<usize, SequenceError> {
+        Ok(self.sequences.get(sequence)?.len)
+    }
+
+    fn resumable(&self, sequence: SequenceId, n: usize) -> Result<usize, SequenceError> {
+        Ok(n.min(self.sequences.get(sequence)?.len))
+    }
+
+    fn truncate(&mut self, sequence: SequenceId, n: usize) -> Result<(), SequenceError> {
+        self.sequences.truncate(sequence, n)
+    }
+
+    fn copy_prefix(&mut self, source: SequenceId, target: SequenceId, n: usize) -> Result<(), SequenceError> {
+        self.sequences.copy_prefix(source, target, n)
+    }
+
+    fn checkpoint(&mut self, sequence: SequenceId) -> Result<(), SequenceError> {
+        self.sequences.get(sequence).map(|_| ())
+    }
+
+    fn save(&self, sequence: SequenceId) -> Result<Vec<u8>, SequenceError> {
+        self.sequences.save(sequence)
+    }
+
+    fn restore(&mut self, bytes: &[u8]) -> Result<SequenceId, SequenceError> {
+        self.sequences.restore(bytes)
+    }
+
+    fn run(&mut self, rows: &[Row]) -> Result<StepOutput<'_>, StepError> {
+        self.step(rows, None)
+    }
+
+    fn reset(&mut self) -> Result<(), StepError> {
+        self.sequences.clear();
+        self.lost = false;
+        Ok(())
+    }
+}
+
+/// The page parts of all stores that the graph uses, and which of them belong to which state.
+fn page_parts(
+    program: &Program,
+    graph: &Graph,
+    options: &CpuOptions,
+) -> (Vec<PartSpec>, Vec<Option<(PartIndex, PartIndex)>>) {
+    let mut specs = Vec::new();
+    let parts = program.states.iter().enumerate().map(|(index, state)| {
+        let used = graph.nodes.iter().any(|n| n.op.states().iter().any(|s| s.0 as usize == index));
+        let StateKind::Rows { parts, .. } = &state.kind else { return None };
+        let [key, value] = parts[..] else { return None };
+        if !used {
+            return None;
+        }
+        for (part, order) in [(key, Order::ByChannel), (value, Order::ByToken)] {
+            let cache = match part.role {
+                PartRole::Key => options.cache_key,
+                PartRole::Value => options.cache_value,
+                PartRole::Exact => CacheType::F32,
+            };
+            specs.push(PartSpec { width: part.width as usize, cache, order });
+        }
+        Some((PartIndex(specs.len() - 2), PartIndex(specs.len() - 1)))
+    });
+    let parts = parts.collect();
+    (specs, parts)
+}
+
+/// A stable number for program, weight types and cache types (FNV-1a).
+fn fingerprint(program: &Program, source: &dyn WeightSource, options: &CpuOptions) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    let mut feed = |bytes: &[u8]| {
+        for byte in bytes {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    };
+    feed(&serde_json::to_vec(program).unwrap_or_default());
+    feed(options.cache_key.name().as_bytes());
+    feed(options.cache_value.name().as_bytes());
+    for graph in &program.graphs {
+        for name in graph.nodes.iter().flat_map(|n| n.tensors.values()) {
+            if let Some(tensor) = source.find(name) {
+                feed(source.shape(tensor).0.name().as_bytes());
+            }
+        }
+    }
+    hash
+}

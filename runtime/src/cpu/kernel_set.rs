@@ -1,0 +1,134 @@
+//! The kernel set: which (operator, weight type, shape class) triples this backend has. The planner asks before any load.
+
+use super::weights::WeightSource;
+use bloomery_formats::WeightType;
+use bloomery_program::op::Attention;
+use bloomery_program::{Graph, Node, Op, Program, State, StateKind};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Something that a program needs and this backend lacks.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MissingKernel {
+    /// The operator's name, or `state` for a kind of state.
+    pub operator: String,
+    /// ggml's name of the weights' type; `-` where no weights take part.
+    pub weight_type: String,
+    /// What about it is missing: a shape, a mode.
+    pub class: String,
+    /// The first node that needs it.
+    pub node: String,
+    /// How many nodes need it.
+    pub nodes: usize,
+}
+
+impl fmt::Display for MissingKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "({}, {}, {}) for {}", self.operator, self.weight_type, self.class, self.node)?;
+        if self.nodes > 1 {
+            write!(f, " and {} more", self.nodes - 1)?;
+        }
+        Ok(())
+    }
+}
+
+/// Every triple of the target graph that this backend lacks.
+pub fn missing_kernels(program: &Program, graph: &Graph, source: &dyn WeightSource) -> Vec<MissingKernel> {
+    let mut found: BTreeMap<(String, String, String), (String, usize)> = BTreeMap::new();
+    let mut add = |operator: &str, weight_type: &str, class: String, node: String| {
+        found
+            .entry((operator.to_string(), weight_type.to_string(), class))
+            .or_insert((node, 0))
+            .1 += 1;
+    };
+    for (index, state) in program.states.iter().enumerate() {
+        let used = graph.nodes.iter().any(|n| n.op.states().iter().any(|s| s.0 as usize == index));
+        if let (true, Some(class)) = (used, missing_state(state)) {
+            add("state", "-", class, state.name.clone());
+        }
+    }
+    for node in &graph.nodes {
+        for (weight_type, class) in missing_of(node, program, source) {
+            add(node.op.name(), weight_type, class, node.label());
+        }
+    }
+    found
+        .into_iter()
+        .map(|((operator, weight_type, class), (node, nodes))| MissingKernel { operator, weight_type, class, node, nodes })
+        .collect()
+}
+
+fn missing_state(state: &State) -> Option<String> {
+    match &state.kind {
+        StateKind::Rows { every: 1, parts, .. } if parts.len() == 2 => None,
+        StateKind::Rows { every, parts, .. } => Some(format!("rows of {} parts every {every} tokens", parts.len())),
+        StateKind::Recent { .. } => Some("recent rows".into()),
+        StateKind::Recurrent { .. } => Some("recurrent block".into()),
+        StateKind::Tokens { .. } => Some("recent tokens".into()),
+    }
+}
+
+/// Weight type and class of everything that one node needs and this backend lacks.
+fn missing_of(node: &Node, program: &Program, source: &dyn WeightSource) -> Vec<(&'static str, String)> {
+    let mut missing = Vec::new();
+    let none = |class: &str| vec![("-", class.to_string())];
+    match &node.op {
+        Op::Embed { .. } => matrices(node, source, &["weight"], &mut missing),
+        Op::Linear {} => matrices(node, source, &["weight"], &mut missing),
+        Op::Experts { .. } => matrices(node, source, &["gate", "up", "gate_up", "down"], &mut missing),
+        Op::RmsNorm { .. }
+        | Op::Add {}
+        | Op::Mul {}
+        | Op::Scale { .. }
+        | Op::Affine {}
+        | Op::Unary { .. }
+        | Op::Glu { .. }
+        | Op::Concat {}
+        | Op::Slice { .. }
+        | Op::Rope(_)
+        | Op::Append { .. } => {}
+        Op::Route(_) if !node.tensors.contains_key("table") => {}
+        Op::Route(_) => return none("hash routing"),
+        Op::Attention(attention) => return missing_attention(attention, program),
+        _ => return none("any shape"),
+    }
+    missing
+}
+
+fn missing_attention(attention: &Attention, program: &Program) -> Vec<(&'static str, String)> {
+    let mut missing = Vec::new();
+    if attention.sources.len() != 1 {
+        missing.push(("-", format!("{} stores at once", attention.sources.len())));
+    }
+    if attention.block_bidirectional {
+        missing.push(("-", "bidirectional block".into()));
+    }
+    if attention.sources.iter().any(|s| s.selected) {
+        missing.push(("-", "selected rows".into()));
+    }
+    let one_part = |s: &bloomery_program::op::Source| {
+        program.states.get(s.state.0 as usize).is_some_and(|state| match &state.kind {
+            StateKind::Rows { parts, .. } => parts.len() != 2,
+            _ => true,
+        })
+    };
+    if attention.sources.iter().any(one_part) {
+        missing.push(("-", "keys and values in one part".into()));
+    }
+    missing
+}
+
+fn matrices(node: &Node, source: &dyn WeightSource, roles: &[&str], missing: &mut Vec<(&'static str, String)>) {
+    for role in roles {
+        let Some(tensor) = node.tensors.get(*role).and_then(|name| source.find(name)) else { continue };
+        let (ty, dims) = source.shape(tensor);
+        let cols = dims.first().copied().unwrap_or(0);
+        if ty.activation_kind().is_none() {
+            missing.push((ty.name(), "any shape".into()));
+        } else if usize::try_from(cols).ok().and_then(|c| ty.row_bytes(c)).is_none() {
+            missing.push((ty.name(), format!("rows of {cols} values")));
+        } else if ty == WeightType::NVFP4 && cols % 64 != 0 {
+            missing.push((ty.name(), format!("rows of {cols} values")));
+        }
+    }
+}
