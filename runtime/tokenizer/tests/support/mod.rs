@@ -7,6 +7,7 @@ use bloomery_tokenizer::{Tokenizer, Vocabulary};
 use gguf::Keys;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 pub fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/tokenizer")
@@ -17,9 +18,11 @@ pub fn read_json(path: &Path) -> Value {
     serde_json::from_slice(&text).unwrap()
 }
 
-/// The kit's vocabulary: 4,096 entries, byte-level BPE, `qwen2`.
+/// The kit's vocabulary: 4,096 entries, byte-level BPE, `qwen2`; the demo model carries it.
 pub fn kit_vocabulary() -> Vocabulary {
-    vocabulary(&read_json(&data().join("kit.json")))
+    static KIT: LazyLock<Vocabulary> =
+        LazyLock::new(|| vocabulary_of_file(&data().join("../demo/ember-qwen3moe-25m-Q4_K_M.gguf")));
+    KIT.clone()
 }
 
 pub fn kit() -> Tokenizer {
@@ -50,45 +53,6 @@ pub fn fetched(name: &str) -> Option<Vocabulary> {
 pub fn vocabulary_of_file(path: &Path) -> Vocabulary {
     let file = bloomery_gguf::GgufFile::open(path).unwrap();
     Vocabulary::from_metadata(&Keys(file.metadata())).unwrap()
-}
-
-/// A vocabulary written as JSON, with the fields of [`Vocabulary`].
-pub fn vocabulary(json: &Value) -> Vocabulary {
-    let texts = |key: &str| {
-        let texts = json.get(key)?.as_array()?;
-        Some(texts.iter().map(|text| text.as_str().unwrap().as_bytes().to_vec()).collect::<Vec<_>>())
-    };
-    let integers = |key: &str| {
-        let numbers = json.get(key)?.as_array()?;
-        Some(numbers.iter().map(|number| number.as_i64().unwrap() as i32).collect())
-    };
-    let text = |key: &str| json.get(key).and_then(Value::as_str).map(str::to_owned);
-    let flag = |key: &str| json.get(key).and_then(Value::as_bool);
-    let mut vocabulary = Vocabulary {
-        model: text("model").unwrap(),
-        pre: text("pre"),
-        tokens: texts("tokens").unwrap(),
-        scores: json
-            .get("scores")
-            .and_then(Value::as_array)
-            .map(|scores| scores.iter().map(|score| score.as_f64().unwrap() as f32).collect()),
-        token_types: integers("token_types"),
-        merges: texts("merges"),
-        add_bos: flag("add_bos"),
-        add_eos: flag("add_eos"),
-        add_space_prefix: flag("add_space_prefix"),
-        ..Vocabulary::default()
-    };
-    let special = &mut vocabulary.special;
-    for (role, slot) in [
-        ("bos", &mut special.bos),
-        ("eos", &mut special.eos),
-        ("unk", &mut special.unk),
-        ("pad", &mut special.pad),
-    ] {
-        *slot = json["special"].get(role).and_then(Value::as_u64).map(|id| id as u32);
-    }
-    vocabulary
 }
 
 /// SentencePiece with `<unk>`, `<s>`, `</s>`, all bytes and a few pieces.
