@@ -38,7 +38,7 @@ fn differences(name: &str, tokenizer: &Tokenizer) -> Vec<String> {
 }
 
 #[test]
-fn kit_vocabulary() {
+fn strings_of_the_kit() {
     let differences = differences("kit", &kit());
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
