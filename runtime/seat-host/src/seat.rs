@@ -10,6 +10,7 @@ use bloomery_seat::SeatInfo;
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A usable seat. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -41,6 +42,12 @@ impl Seat {
     /// Hash of its file, 64 hexadecimal digits.
     pub fn sha256(&self) -> &str {
         self.library.sha256()
+    }
+
+    /// The same seat with another time limit for its answers.
+    pub fn with_limit(&self, limit: Duration) -> Seat {
+        let options = SeatOptions { limit, ..(*self.options).clone() };
+        Seat { options: Arc::new(options), ..self.clone() }
     }
 
     /// Whether it claims an architecture.

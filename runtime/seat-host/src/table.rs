@@ -50,11 +50,17 @@ fn clean(error: &libloading::Error) -> String {
     }
 }
 
-/// The layout check prints whole types; what is wrong stands after its last "Error:".
+/// The layout check prints whole types; what is wrong stands after its last "Error:", the way to it after the last
+/// "error(s)inside:".
 fn last_part(report: &str) -> String {
-    let tail = report.rsplit("Error:").next().unwrap_or(report);
-    let words: Vec<&str> = tail.split_whitespace().collect();
-    let line = words.join(" ");
+    let (_, inside) = report.rsplit_once("error(s)inside:").unwrap_or_default();
+    let fields = inside.lines().take_while(|line| !line.starts_with("Layout of"));
+    let names = fields.filter_map(|line| line.trim().strip_prefix("field_name:"));
+    let way: Vec<&str> = names.filter(|name| !name.bytes().all(|b| b.is_ascii_digit())).collect();
+    let (_, error) = report.rsplit_once("Error:").unwrap_or(("", report));
+    let words: Vec<&str> = error.split_whitespace().collect();
+    let place = if way.is_empty() { String::new() } else { format!("field {}: ", way.join(".")) };
+    let line = format!("{place}{}", words.join(" "));
     match line.char_indices().nth(400) {
         Some((end, _)) => format!("{}...", &line[..end]),
         None => line,
