@@ -29,7 +29,7 @@ pub fn declare(facts: &ModelFacts) -> Result<Program> {
     let mut h = g.stream_spread(x, streams)?;
     for layer in 0..layers {
         g.scope(format!("blk.{layer}"));
-        for part in ["attn", "ffn"] {
+        for (part, name) in [("attn", "hc_attn_out"), ("ffn", "l_last")] {
             let [pre, post, comb] = g.hyper_mix(h, &format!("hc_{part}"), iterations, hyper_eps, eps)?;
             let x = g.stream_collapse(h, Some(pre))?;
             let x = g.rms_norm(x, &format!("{part}_norm"), eps)?;
@@ -41,7 +41,7 @@ pub fn declare(facts: &ModelFacts) -> Result<Program> {
                 }
                 _ => model.experts(&mut g, x, layer)?,
             };
-            h = g.named(format!("hc_combine.{part}")).stream_combine(h, y, post, Some(comb))?;
+            h = g.named(name).stream_combine(h, y, post, Some(comb))?;
         }
     }
     g.scope("");

@@ -1,6 +1,7 @@
 //! Whole architectures, written in the program language and run by the reference executor against logits of other
 //! programs: the proof that the language can say them.
 
+mod deepseek4;
 mod ds41;
 mod glm;
 mod qwen35;
@@ -8,7 +9,7 @@ mod qwen4;
 mod support;
 
 use bloomery_reference::{CacheType, Question, QuestionKind, Row, Step};
-use support::{check_golden, check_oracle};
+use support::{check_golden, check_oracle, check_quantised};
 
 /// Names of intermediate results that every family shares.
 const LAYERS: &[(&str, &str)] = &[("l_out", "l{}.l_out"), ("result_norm", "result_norm")];
@@ -48,7 +49,13 @@ fn qwen35_dense_oracle() {
 
 #[test]
 fn glm_golden() {
-    check_golden("glm5-next", &[("result_norm", "result_norm")], glm::declare);
+    let layers = [
+        ("hc_attn_post", "l{}.hc_attn_out"),
+        ("l_out", "l{}.l_last"),
+        ("ffn_moe_topk", "l{}.ffn_moe_topk"),
+        ("result_norm", "result_norm"),
+    ];
+    check_golden("glm5-next", &layers, glm::declare);
 }
 
 #[test]
@@ -58,7 +65,8 @@ fn glm_oracle() {
 
 #[test]
 fn qwen4_golden() {
-    check_golden("qwen4exp", &[], qwen4::declare);
+    let layers = [("l_last", "l{}.l_last"), ("ffn_moe_topk", "l{}.ffn_moe_topk")];
+    check_golden("qwen4exp", &layers, qwen4::declare);
 }
 
 #[test]
@@ -122,4 +130,29 @@ fn clef_oracle() {
     let most = support::difference(&[outputs[0].table.data.clone()], &[expected]);
     println!("clef: largest difference {most:e}");
     assert!(most < 1e-3);
+}
+
+#[test]
+fn deepseek4_golden() {
+    let layers = [
+        ("hc_attn_post", "l{}.hc_attn_out"),
+        ("l_last", "l{}.l_last"),
+        ("attn_out", "l{}.attn_out"),
+        ("ffn_moe_topk", "l{}.ffn_moe_topk"),
+        ("ffn_out", "l{}.ffn_out"),
+        ("hc_head", "hc_head"),
+        ("result_norm", "result_norm"),
+    ];
+    check_golden("deepseek4", &layers, deepseek4::declare);
+}
+
+#[test]
+fn quantised_files_with_f32_activations() {
+    let types =
+        ["IQ2_XS", "IQ3_XXS", "IQ4_XS", "MXFP4_MOE", "Q2_K", "Q3_K_M", "Q4_K_M", "Q5_K_M", "Q6_K", "Q8_0"];
+    for ty in types {
+        check_quantised("qwen3moe", ty, seat_qwen3::declare);
+    }
+    check_quantised("qwen35moe", "Q4_K_M", qwen35::declare);
+    check_quantised("deepseek4", "Q4_K_M", deepseek4::declare);
 }

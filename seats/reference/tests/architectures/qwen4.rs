@@ -34,12 +34,12 @@ pub fn declare(facts: &ModelFacts) -> Result<Program> {
         if memory_layers.contains(&layer) {
             h = memory(&mut g, facts, tokens, h, eps)?;
         }
-        for part in ["attn", "ffn"] {
+        for (part, name) in [("attn", "hc_attn_out"), ("ffn", "l_last")] {
             let stem = format!("hc_{part}");
-            let name = |s: &str| format!("{stem}_{s}");
-            let inject = name("inject");
+            let tensor = |s: &str| format!("{stem}_{s}");
+            let inject = tensor("inject");
             let (x, post) =
-                g.low_rank_mix(h, &name("norm"), &name("down"), &name("up"), Some(&inject), eps)?;
+                g.low_rank_mix(h, &tensor("norm"), &tensor("down"), &tensor("up"), Some(&inject), eps)?;
             let y = match part {
                 "ffn" => shared_experts(&mut g, facts, x, width)?,
                 _ if full[layer as usize] => {
@@ -53,7 +53,7 @@ pub fn declare(facts: &ModelFacts) -> Result<Program> {
                 _ => delta.declare(&mut g, x, width)?,
             };
             let post = post.ok_or_else(|| Error::refused("no inject"))?;
-            h = g.named(format!("hc_combine.{part}")).stream_combine(h, y, post, None)?;
+            h = g.named(name).stream_combine(h, y, post, None)?;
         }
     }
     g.scope("");

@@ -248,6 +248,28 @@ pub fn check_golden(
     }
 }
 
+/// Compares a quantised file, dequantised to f32, with the same done by another program: the last row of each prompt.
+pub fn check_quantised(
+    arch: &str,
+    ty: &str,
+    declare: impl Fn(&ModelFacts) -> bloomery_seat::Result<Program>,
+) {
+    let Some(folder) = golden(arch) else { return };
+    let model = open(&folder.join(format!("tiny-{arch}-{ty}.gguf")), declare);
+    let golden: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(folder.join("golden.json")).unwrap()).unwrap();
+    let mut found = Vec::new();
+    for prompt in ["p5", "p40", "p300"] {
+        let tokens = golden["prompts"][prompt]["tokens"].as_array().unwrap();
+        let tokens: Vec<u32> = tokens.iter().map(|v| v.as_u64().unwrap() as u32).collect();
+        found.extend(model.run(&tokens, 64).0.pop());
+    }
+    let expected = rows_of_file(&folder.join(format!("{ty}.f32_activations.logits.bin")), found[0].len());
+    let most = difference(&found, &expected);
+    println!("{arch} {ty}: largest difference {most:e}");
+    assert!(most < 1e-3, "{arch} {ty}: {most}");
+}
+
 fn check_layers(folder: &Path, layers: &[(&str, &str)], named: &Named) {
     let manifest: serde_json::Value =
         serde_json::from_slice(&std::fs::read(folder.join("p5.layers/manifest.json")).unwrap()).unwrap();
@@ -266,7 +288,7 @@ fn check_layers(folder: &Path, layers: &[(&str, &str)], named: &Named) {
             // Some references compute the last layer for the last token only.
             let found = &found[found.len() - expected.len()..];
             let most = difference(found, &expected);
-            assert!(most < 1e-3, "{full}: {most}");
+            assert!(most < 1e-3, "{full} ({}): {most}", entry["file"]);
             compared += 1;
         }
     }
