@@ -110,6 +110,36 @@ fn a_cut_transfer_goes_on_by_itself() {
 }
 
 #[test]
+fn attempts_count_only_while_nothing_arrives() {
+    let (server, bytes) = one_file(100_000);
+    server.set(|behaviour| behaviour.cuts = vec![5_000; 15]);
+    let (result, events) = fetch_with(HubOptions { attempts: 2, ..server.options() }, REPO, None);
+    assert_eq!(std::fs::read(result.unwrap().path).unwrap(), bytes);
+    let attempts: Vec<u32> = events
+        .iter()
+        .filter_map(|event| if let Event::Retrying { attempt, .. } = event { Some(*attempt) } else { None })
+        .collect();
+    assert_eq!(attempts, [1; 15]);
+}
+
+#[test]
+fn a_piece_from_another_place_is_refused() {
+    let (server, _) = one_file(10_000);
+    server.set(|behaviour| behaviour.shift_range = true);
+    let error = fetch(&server).0.unwrap_err();
+    assert!(matches!(&error, HubError::BadAnswer { problem, .. } if problem.contains("bytes 1-")), "{error}");
+}
+
+#[test]
+fn a_renamed_repository_is_followed_with_the_token() {
+    let (server, bytes) = one_file(2_000);
+    server.set(|behaviour| behaviour.token = Some("hf_secret".into()));
+    let with_token = HubOptions { token: Some("hf_secret".into()), ..server.options() };
+    let fetched = fetch_with(with_token, "user/old-GGUF", None).0.unwrap();
+    assert_eq!(std::fs::read(fetched.path).unwrap(), bytes);
+}
+
+#[test]
 fn a_transfer_that_was_given_up_goes_on_in_the_next_run() {
     let (server, bytes) = one_file(500_000);
     server.set(|behaviour| behaviour.cuts = vec![123_456]);
@@ -292,6 +322,10 @@ fn a_new_commit_brings_only_what_changed() {
     let older = fetch_with(offline(), REPO.to_owned().as_str(), Some("a-Q4_K_M.gguf")).0.unwrap();
     assert_eq!((&*older.commit, std::fs::read(&older.path).unwrap()), (COMMIT, files[0].1.clone()));
     assert_eq!(fetch(&server).0.unwrap().transferred, 1_500);
+    // Now both snapshots have one: `main`'s is meant.
+    assert_eq!(fetch_with(offline(), REPO, None).0.unwrap().commit, newer);
+    std::fs::write(server.folder.path().join("models--user--model-GGUF/refs/main"), COMMIT).unwrap();
+    assert_eq!(fetch_with(offline(), REPO, None).0.unwrap().commit, COMMIT);
 }
 
 #[test]

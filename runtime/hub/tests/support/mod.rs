@@ -30,6 +30,8 @@ pub struct Behaviour {
     pub corrupt: bool,
     /// Send whole files only.
     pub no_ranges: bool,
+    /// Say that a piece starts one byte later than asked.
+    pub shift_range: bool,
     /// Send more than was listed.
     pub too_long: bool,
     /// Refuse requests without this token.
@@ -134,6 +136,11 @@ fn answer(stream: &mut TcpStream, port: u16, behaviour: &mut Behaviour, request:
     if let Some(rest) = path.strip_prefix("/storage/") {
         return storage(stream, behaviour, request, rest);
     }
+    // The repository's former name, on the same host.
+    if path.contains("/user/old-GGUF/") {
+        let location = request.path.replace("/user/old-GGUF/", &format!("/{REPO}/"));
+        return send(stream, 307, &[("Location", location)], b"");
+    }
     let expected = behaviour.token.as_ref().map(|token| format!("Bearer {token}"));
     if expected.is_some() && expected.as_ref() != request.headers.get("authorization") {
         return send(stream, 401, &[], b"{\"error\":\"who are you\"}");
@@ -185,8 +192,9 @@ fn storage(
         None => (200, 0, content.len()),
     };
     let body = &content[start..end];
-    let headers =
-        [("Content-Range", format!("bytes {start}-{}/{total}", end - 1)), ("ETag", "\"x\"".to_owned())];
+    let stated = start + usize::from(behaviour.shift_range);
+    let content_range = format!("bytes {stated}-{}/{total}", end - 1);
+    let headers = [("Content-Range", content_range), ("ETag", "\"x\"".to_owned())];
     let headers = if status == 206 { &headers[..] } else { &headers[1..] };
     if behaviour.cuts.is_empty() {
         return send(stream, status, headers, body);
