@@ -36,9 +36,17 @@ impl Lanes for Avx2 {
     fn columns(self, bytes: Sixteen<'_>) -> [__m256i; 4] {
         // SAFETY: `Sixteen` vouches for sixteen readable bytes behind every pointer; the instruction sets exist.
         unsafe {
-            let at = |row: usize| _mm_loadu_si128(bytes.pointer(row).cast());
-            let two = |row: usize| _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(at(row)), at(row + 4));
-            let (a, b, c, d) = (two(0), two(1), two(2), two(3));
+            macro_rules! at {
+                ($row:expr) => {
+                    _mm_loadu_si128(bytes.pointer($row).cast())
+                };
+            }
+            macro_rules! two {
+                ($row:expr) => {
+                    _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(at!($row)), at!($row + 4))
+                };
+            }
+            let (a, b, c, d) = (two!(0), two!(1), two!(2), two!(3));
             let (ab_low, ab_high) = (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
             let (cd_low, cd_high) = (_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
             [

@@ -36,14 +36,20 @@ impl Lanes for Avx512 {
     fn columns(self, bytes: Sixteen<'_>) -> [__m512i; 4] {
         // SAFETY: `Sixteen` vouches for sixteen readable bytes behind every pointer; the instruction sets exist.
         unsafe {
-            let at = |row: usize| _mm_loadu_si128(bytes.pointer(row).cast());
-            let four = |row: usize| {
-                let v = _mm512_castsi128_si512(at(row));
-                let v = _mm512_inserti32x4::<1>(v, at(row + 4));
-                let v = _mm512_inserti32x4::<2>(v, at(row + 8));
-                _mm512_inserti32x4::<3>(v, at(row + 12))
-            };
-            let (a, b, c, d) = (four(0), four(1), four(2), four(3));
+            macro_rules! at {
+                ($row:expr) => {
+                    _mm_loadu_si128(bytes.pointer($row).cast())
+                };
+            }
+            macro_rules! four {
+                ($row:expr) => {{
+                    let v = _mm512_castsi128_si512(at!($row));
+                    let v = _mm512_inserti32x4::<1>(v, at!($row + 4));
+                    let v = _mm512_inserti32x4::<2>(v, at!($row + 8));
+                    _mm512_inserti32x4::<3>(v, at!($row + 12))
+                }};
+            }
+            let (a, b, c, d) = (four!(0), four!(1), four!(2), four!(3));
             let (ab_low, ab_high) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
             let (cd_low, cd_high) = (_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
             [

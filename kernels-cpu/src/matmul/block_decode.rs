@@ -60,9 +60,13 @@ fn fifth_bits<L: Lanes>(l: L, top: L::I, q: &mut [L::I]) {
 /// Four dwords from `words[first]` on, `bits` into it.
 #[inline(always)]
 fn four<L: Lanes>(l: L, words: &[L::I], first: usize, bits: u32) -> [L::I; 4] {
-    std::array::from_fn(|j| {
-        if bits == 0 { words[first + j] } else { l.funnel(words[first + j], words[first + j + 1], bits) }
-    })
+    let mut four = [words[first], words[first + 1], words[first + 2], words[first + 3]];
+    if bits > 0 {
+        for (j, word) in four.iter_mut().enumerate() {
+            *word = l.funnel(*word, words[first + j + 1], bits);
+        }
+    }
+    four
 }
 
 /// Eighteen-byte blocks of an f16 and nibbles: (scale, nibbles) of block `block`.

@@ -10,6 +10,7 @@ use super::{Rows, Scratch};
 use crate::activations::Activations;
 use crate::matrix::Matrix;
 use crate::output::OutTile;
+use std::marker::PhantomData;
 use std::ops::Range;
 
 /// Activation rows per pass: their group and sums stay in the second-level cache.
@@ -77,48 +78,77 @@ impl<'a> Job<'a> {
             scaled_sum: eight(&a.scaled_sums),
         }
     }
+}
 
-    /// Runs `decode` for every tile and group and `multiply` for every run of activation rows, and writes the sums out.
-    #[inline(always)]
-    fn run<L: Lanes, T>(
-        &self,
+/// What differs between the families of types. All methods are inlined: only then are they compiled for the instruction set.
+trait Family<L: Lanes> {
+    type Tile: super::tile::Tile;
+    /// Groups of a row of `cols` values, a shorter last one included.
+    fn groups(cols: usize) -> usize;
+    fn decode(l: L, job: &Job<'_>, rows: &RowBytes<'_>, group: usize, first: usize, tile: &mut Self::Tile);
+    /// Multiplies the tiles with `N` activation rows from `index` on; `sums` is `[tile][row of the pass][lane]`.
+    fn multiply<const N: usize>(
         l: L,
-        tiles: &mut [T],
+        job: &Job<'_>,
+        tiles: &[Self::Tile],
         sums: &mut [f32],
-        out: &mut OutTile<'_>,
-        groups: usize,
-        decode: impl Fn(&RowBytes<'_>, usize, usize, &mut T),
-        multiply: impl Fn(&[T], &mut [f32], Range<usize>, usize),
-    ) {
-        let count = self.activation_rows.len();
-        let block = L::WIDTH * if count >= MANY { TILES } else { 1 };
-        for first in self.weight_rows.clone().step_by(block) {
-            let rows = (self.weight_rows.end - first).min(block);
-            let used = rows.div_ceil(L::WIDTH);
-            let starts: [RowBytes<'_>; TILES] = std::array::from_fn(|tile| {
-                self.tile_rows((first + tile * L::WIDTH).min(self.weight_rows.end - 1))
-            });
-            for pass in (0..count).step_by(PASS) {
-                let pass = pass..count.min(pass + PASS);
-                let sums = &mut sums[..used * pass.len() * L::WIDTH];
-                sums.fill(0.0);
-                for group in 0..groups {
-                    for (tile, start) in tiles[..used].iter_mut().zip(&starts) {
-                        decode(start, group, first, tile);
-                    }
-                    multiply(&tiles[..used], sums, pass.clone(), group);
+        pass: &Range<usize>,
+        index: usize,
+        group: usize,
+    );
+}
+
+/// The loops: blocks of tiles, passes over activation rows, groups, tiles, runs of activation rows.
+#[inline(always)]
+fn run<L: Lanes, F: Family<L>>(l: L, job: &Job<'_>, out: &mut OutTile<'_>, scratch: &mut Scratch) {
+    let count = job.activation_rows.len();
+    let most = if count >= MANY { TILES } else { 1 };
+    let (tiles, sums) = scratch.parts::<F::Tile>(most, count.min(PASS) * most * MAX_WIDTH);
+    let groups = F::groups(job.weights.cols());
+    let end = job.weight_rows.end;
+    for first in job.weight_rows.clone().step_by(L::WIDTH * most) {
+        let rows = (end - first).min(L::WIDTH * most);
+        let used = rows.div_ceil(L::WIDTH);
+        let mut starts = [job.tile_rows(first); TILES];
+        for (tile, start) in starts.iter_mut().enumerate().take(used).skip(1) {
+            *start = job.tile_rows(first + tile * L::WIDTH);
+        }
+        for pass in (0..count).step_by(PASS) {
+            let pass = pass..count.min(pass + PASS);
+            let sums = &mut sums[..used * pass.len() * L::WIDTH];
+            sums.fill(0.0);
+            for group in 0..groups {
+                for (tile, start) in tiles[..used].iter_mut().zip(&starts) {
+                    F::decode(l, job, start, group, first, tile);
                 }
-                for tile in 0..used {
-                    let column = first - self.weight_rows.start + tile * L::WIDTH;
-                    let valid = L::WIDTH.min(rows - tile * L::WIDTH);
-                    for (index, row) in pass.clone().enumerate() {
-                        let from = (tile * pass.len() + index) * L::WIDTH;
-                        out.row_mut(row)[column..][..valid].copy_from_slice(&sums[from..][..valid]);
+                let tiles = &tiles[..used];
+                let mut index = pass.start;
+                while index < pass.end {
+                    let left = pass.end - index;
+                    if L::MAX_ACTIVATIONS >= 8 && left >= 8 {
+                        F::multiply::<8>(l, job, tiles, sums, &pass, index, group);
+                        index += 8;
+                    } else if left >= 4 {
+                        F::multiply::<4>(l, job, tiles, sums, &pass, index, group);
+                        index += 4;
+                    } else if left >= 2 {
+                        F::multiply::<2>(l, job, tiles, sums, &pass, index, group);
+                        index += 2;
+                    } else {
+                        F::multiply::<1>(l, job, tiles, sums, &pass, index, group);
+                        index += 1;
                     }
                 }
             }
+            for tile in 0..used {
+                let column = first - job.weight_rows.start + tile * L::WIDTH;
+                let valid = L::WIDTH.min(rows - tile * L::WIDTH);
+                for (index, row) in pass.clone().enumerate() {
+                    let from = (tile * pass.len() + index) * L::WIDTH;
+                    out.row_mut(row)[column..][..valid].copy_from_slice(&sums[from..][..valid]);
+                }
+            }
         }
-        let _ = l;
     }
 }
 
@@ -137,27 +167,63 @@ fn pairs<const N: usize>(sums: &[i16], start: usize) -> &[[i16; 2]; N] {
     sums.as_chunks::<2>().0.first_chunk().expect("2 N sums are N pairs")
 }
 
-/// Runs `step` with 8, 4, 2 and 1 rows at a time, as the registers allow.
-macro_rules! in_runs {
-    ($lanes:ty, $range:expr, $step:ident) => {
-        let mut index = $range.start;
-        while index < $range.end {
-            let left = $range.end - index;
-            if <$lanes>::MAX_ACTIVATIONS >= 8 && left >= 8 {
-                $step!(8, index);
-                index += 8;
-            } else if left >= 4 {
-                $step!(4, index);
-                index += 4;
-            } else if left >= 2 {
-                $step!(2, index);
-                index += 2;
-            } else {
-                $step!(1, index);
-                index += 1;
-            }
+/// Loads the sums of `N` rows.
+#[inline(always)]
+fn load_sums<L: Lanes, const N: usize>(l: L, sums: &[f32]) -> [L::F; N] {
+    let mut rows = [l.fsplat(0.0); N];
+    for (a, row) in rows.iter_mut().enumerate() {
+        *row = l.fload(&sums[a * L::WIDTH..]);
+    }
+    rows
+}
+
+/// Stores the sums of `N` rows.
+#[inline(always)]
+fn store_sums<L: Lanes, const N: usize>(l: L, rows: [L::F; N], sums: &mut [f32]) {
+    for (a, row) in rows.into_iter().enumerate() {
+        l.fstore(row, &mut sums[a * L::WIDTH..]);
+    }
+}
+
+/// The 256-value types.
+struct Groups<D>(PhantomData<D>);
+
+impl<L: Lanes, D: GroupDecode> Family<L> for Groups<D> {
+    type Tile = GroupTile<L>;
+
+    #[inline(always)]
+    fn groups(cols: usize) -> usize {
+        cols / GROUP
+    }
+
+    #[inline(always)]
+    fn decode(l: L, job: &Job<'_>, rows: &RowBytes<'_>, group: usize, first: usize, tile: &mut GroupTile<L>) {
+        let bytes = D::TYPE.block_bytes();
+        if job.activation_rows.len() < MANY {
+            job.prefetch(l, first, group * bytes..(group + 1) * bytes);
         }
-    };
+        D::decode(l, &rows.part(group * bytes, bytes), tile);
+    }
+
+    #[inline(always)]
+    fn multiply<const N: usize>(
+        l: L,
+        job: &Job<'_>,
+        tiles: &[GroupTile<L>],
+        sums: &mut [f32],
+        pass: &Range<usize>,
+        index: usize,
+        group: usize,
+    ) {
+        let activations: [GroupActivation<'_>; N] =
+            std::array::from_fn(|a| job.group_activation(index + a, group));
+        for (number, tile) in tiles.iter().enumerate() {
+            let sums = &mut sums[(number * pass.len() + index - pass.start) * L::WIDTH..][..N * L::WIDTH];
+            let mut rows = load_sums::<L, N>(l, sums);
+            micro::groups::<L, D, N>(l, tile, &activations, &mut rows);
+            store_sums::<L, N>(l, rows, sums);
+        }
+    }
 }
 
 /// The product for a 256-value type.
@@ -168,34 +234,7 @@ pub(crate) fn groups<L: Lanes, D: GroupDecode>(
     out: &mut OutTile<'_>,
     scratch: &mut Scratch,
 ) {
-    let bytes = D::TYPE.block_bytes();
-    let many = job.activation_rows.len() >= MANY;
-    let (tiles, sums) = scratch.parts::<GroupTile<L>>(if many { TILES } else { 1 }, PASS * MAX_WIDTH * TILES);
-    let decode = |rows: &RowBytes<'_>, group: usize, first: usize, tile: &mut GroupTile<L>| {
-        if !many {
-            job.prefetch(l, first, group * bytes..(group + 1) * bytes);
-        }
-        D::decode(l, &rows.part(group * bytes, bytes), tile);
-    };
-    let multiply = |tiles: &[GroupTile<L>], sums: &mut [f32], pass: Range<usize>, group: usize| {
-        macro_rules! step {
-            ($n:literal, $index:expr) => {
-                let activations: [GroupActivation<'_>; $n] =
-                    std::array::from_fn(|a| job.group_activation($index + a, group));
-                for (number, tile) in tiles.iter().enumerate() {
-                    let from = (number * pass.len() + $index - pass.start) * L::WIDTH;
-                    let sums = &mut sums[from..][..$n * L::WIDTH];
-                    let mut rows: [L::F; $n] = std::array::from_fn(|a| l.fload(&sums[a * L::WIDTH..]));
-                    micro::groups::<L, D, $n>(l, tile, activations, &mut rows);
-                    for (a, row) in rows.into_iter().enumerate() {
-                        l.fstore(row, &mut sums[a * L::WIDTH..]);
-                    }
-                }
-            };
-        }
-        in_runs!(L, pass, step);
-    };
-    job.run(l, tiles, sums, out, job.weights.cols() / GROUP, decode, multiply);
+    run::<L, Groups<D>>(l, job, out, scratch);
 }
 
 /// Most bytes that eight blocks of 32 take.
@@ -203,6 +242,60 @@ const MOST_BYTES: usize = 8 * 34;
 
 #[repr(align(64))]
 struct LastRows([[u8; MOST_BYTES]; MAX_WIDTH]);
+
+/// The 32-value types.
+struct Blocks<D>(PhantomData<D>);
+
+impl<L: Lanes, D: BlockDecode> Family<L> for Blocks<D> {
+    type Tile = BlockTile<L>;
+
+    #[inline(always)]
+    fn groups(cols: usize) -> usize {
+        cols.div_ceil(GROUP)
+    }
+
+    #[inline(always)]
+    fn decode(l: L, job: &Job<'_>, rows: &RowBytes<'_>, group: usize, first: usize, tile: &mut BlockTile<L>) {
+        let bytes = D::TYPE.block_bytes() * GROUP / D::TYPE.block_len();
+        let end = rows.len().min((group + 1) * bytes);
+        if job.activation_rows.len() < MANY {
+            job.prefetch(l, first, group * bytes..end);
+        }
+        let mut last;
+        let whole = if end == (group + 1) * bytes {
+            rows.part(group * bytes, bytes)
+        } else {
+            // Missing blocks are zero bytes: their scales are zero, or multiply zero quants of zero scale.
+            last = LastRows([[0; MOST_BYTES]; MAX_WIDTH]);
+            for (lane, target) in last.0.iter_mut().enumerate().take(L::WIDTH) {
+                let source = &rows.row(lane)[group * bytes..];
+                target[..source.len()].copy_from_slice(source);
+            }
+            RowBytes::new(bytes, |lane| &last.0[lane])
+        };
+        D::decode(l, &whole, tile);
+    }
+
+    #[inline(always)]
+    fn multiply<const N: usize>(
+        l: L,
+        job: &Job<'_>,
+        tiles: &[BlockTile<L>],
+        sums: &mut [f32],
+        pass: &Range<usize>,
+        index: usize,
+        group: usize,
+    ) {
+        let activations: [BlockActivation<'_>; N] =
+            std::array::from_fn(|a| job.block_activation(index + a, group));
+        for (number, tile) in tiles.iter().enumerate() {
+            let sums = &mut sums[(number * pass.len() + index - pass.start) * L::WIDTH..][..N * L::WIDTH];
+            let mut rows = load_sums::<L, N>(l, sums);
+            micro::blocks::<L, D, N>(l, tile, &activations, &mut rows);
+            store_sums::<L, N>(l, rows, sums);
+        }
+    }
+}
 
 /// The product for a 32-value type.
 #[inline(always)]
@@ -212,43 +305,5 @@ pub(crate) fn blocks<L: Lanes, D: BlockDecode>(
     out: &mut OutTile<'_>,
     scratch: &mut Scratch,
 ) {
-    let bytes = D::TYPE.block_bytes() * GROUP / D::TYPE.block_len();
-    let many = job.activation_rows.len() >= MANY;
-    let (tiles, sums) = scratch.parts::<BlockTile<L>>(if many { TILES } else { 1 }, PASS * MAX_WIDTH * TILES);
-    let decode = |rows: &RowBytes<'_>, group: usize, first: usize, tile: &mut BlockTile<L>| {
-        let end = rows.len().min((group + 1) * bytes);
-        if !many {
-            job.prefetch(l, first, group * bytes..end);
-        }
-        if end == (group + 1) * bytes {
-            D::decode(l, &rows.part(group * bytes, bytes), tile);
-        } else {
-            // Missing blocks are zero bytes: their scales are zero, or multiply zero quants of zero scale.
-            let mut last = LastRows([[0; MOST_BYTES]; MAX_WIDTH]);
-            for (lane, target) in last.0.iter_mut().enumerate() {
-                let source = &rows.row(lane)[group * bytes..];
-                target[..source.len()].copy_from_slice(source);
-            }
-            D::decode(l, &RowBytes::new(bytes, |lane| &last.0[lane]), tile);
-        }
-    };
-    let multiply = |tiles: &[BlockTile<L>], sums: &mut [f32], pass: Range<usize>, group: usize| {
-        macro_rules! step {
-            ($n:literal, $index:expr) => {
-                let activations: [BlockActivation<'_>; $n] =
-                    std::array::from_fn(|a| job.block_activation($index + a, group));
-                for (number, tile) in tiles.iter().enumerate() {
-                    let from = (number * pass.len() + $index - pass.start) * L::WIDTH;
-                    let sums = &mut sums[from..][..$n * L::WIDTH];
-                    let mut rows: [L::F; $n] = std::array::from_fn(|a| l.fload(&sums[a * L::WIDTH..]));
-                    micro::blocks::<L, D, $n>(l, tile, activations, &mut rows);
-                    for (a, row) in rows.into_iter().enumerate() {
-                        l.fstore(row, &mut sums[a * L::WIDTH..]);
-                    }
-                }
-            };
-        }
-        in_runs!(L, pass, step);
-    };
-    job.run(l, tiles, sums, out, job.weights.cols().div_ceil(GROUP), decode, multiply);
+    run::<L, Blocks<D>>(l, job, out, scratch);
 }

@@ -37,6 +37,12 @@ fn move_bits<L: Lanes>(l: L, x: L::I, from: u32, to: u32, mask: L::I) -> L::I {
     l.and(moved, mask)
 }
 
+/// Pairs of minus `offset` times (scale minus `bias`).
+#[inline(always)]
+fn corrections<L: Lanes>(l: L, scales: L::I, bias: i16, offset: i16) -> L::I {
+    l.mul16(l.sub16(scales, l.splat16(bias)), l.splat16(-offset))
+}
+
 pub(crate) struct Q4K;
 impl GroupDecode for Q4K {
     const TYPE: WeightType = WeightType::Q4_K;
@@ -120,9 +126,8 @@ impl GroupDecode for Q6K {
                 tile.scale[4 * word + i] = l.sra(l.shl(bytes, 24 - 8 * i as u32), 24);
             }
             let shifted = l.xor(bytes, l.splat8(0x80));
-            let signed = |pair| l.mul16(l.sub16(pair, l.splat16(128)), l.splat16(-32));
-            tile.pair[2 * word] = signed(l.pair01(shifted));
-            tile.pair[2 * word + 1] = signed(l.pair23(shifted));
+            tile.pair[2 * word] = corrections(l, l.pair01(shifted), 128, 32);
+            tile.pair[2 * word + 1] = corrections(l, l.pair23(shifted), 128, 32);
         }
         tile.d = l.f16_high(l.columns(rows.sixteen(194))[3]);
     }
@@ -168,9 +173,8 @@ impl GroupDecode for Q3K {
             for scale in scale {
                 *scale = l.add(*scale, l.splat(-32i32 as u32));
             }
-            let corrected = |pair| l.mul16(l.sub16(pair, l.splat16(32)), l.splat16(-4));
-            tile.pair[2 * word] = corrected(l.pair01(bytes));
-            tile.pair[2 * word + 1] = corrected(l.pair23(bytes));
+            tile.pair[2 * word] = corrections(l, l.pair01(bytes), 32, 4);
+            tile.pair[2 * word + 1] = corrections(l, l.pair23(bytes), 32, 4);
         }
     }
 }

@@ -34,17 +34,12 @@ fn two<L: Lanes>(l: L, [first, second]: [i16; 2]) -> L::I {
     l.splat(first as u16 as u32 | (second as u16 as u32) << 16)
 }
 
-#[inline(always)]
-fn dot4<L: Lanes, const WIDE: bool>(l: L, acc: L::I, unsigned: L::I, signed: L::I) -> L::I {
-    if WIDE { l.dot4_wide(acc, unsigned, signed) } else { l.dot4(acc, unsigned, signed) }
-}
-
 /// `rows[a] += group value` for `N` activation rows.
 #[inline(always)]
 pub(crate) fn groups<L: Lanes, D: GroupDecode, const N: usize>(
     l: L,
     tile: &GroupTile<L>,
-    activations: [GroupActivation<'_>; N],
+    activations: &[GroupActivation<'_>; N],
     rows: &mut [L::F; N],
 ) {
     let mut pairs = [l.splat(0); N];
@@ -64,9 +59,9 @@ pub(crate) fn groups<L: Lanes, D: GroupDecode, const N: usize>(
             for a in 0..N {
                 let bytes = four(l, activations[a].q[word]);
                 dots[a] = if D::WIDE {
-                    dot4::<L, true>(l, dots[a], weights, bytes)
+                    l.dot4_wide(dots[a], weights, bytes)
                 } else {
-                    dot4::<L, false>(l, dots[a], weights, bytes)
+                    l.dot4(dots[a], weights, bytes)
                 };
             }
         }
@@ -83,67 +78,87 @@ pub(crate) fn groups<L: Lanes, D: GroupDecode, const N: usize>(
     }
 }
 
+/// The term of block `block` for `N` activation rows.
+#[inline(always)]
+fn term<L: Lanes, D: BlockDecode, const N: usize>(
+    l: L,
+    tile: &BlockTile<L>,
+    activations: &[BlockActivation<'_>; N],
+    block: usize,
+) -> [L::F; N] {
+    let mut dots = [l.splat(0); N];
+    let mut second = [l.splat(0); N];
+    if D::OFFSET > 0 {
+        let offset = -(D::OFFSET as i32) as u16 as u32;
+        // One pair corrects the whole block, or its halves apart.
+        let (low, high) = if D::SPLIT {
+            (l.splat(offset), l.splat(offset << 16))
+        } else {
+            (l.splat(offset | offset << 16), l.splat(0))
+        };
+        for a in 0..N {
+            let sums = two(l, activations[a].sums[block]);
+            dots[a] = l.dot2(dots[a], low, sums);
+            if D::SPLIT {
+                second[a] = l.dot2(second[a], high, sums);
+            }
+        }
+    }
+    for j in 0..8 {
+        let weights = tile.q[8 * block + j];
+        for a in 0..N {
+            let bytes = four(l, activations[a].q[8 * block + j]);
+            let acc = if D::SPLIT && j >= 4 { &mut second[a] } else { &mut dots[a] };
+            *acc = if D::OFFSET == 128 {
+                l.dot4_wide(*acc, weights, bytes)
+            } else {
+                l.dot4(*acc, weights, bytes)
+            };
+        }
+    }
+    let mut terms = [l.fsplat(0.0); N];
+    for a in 0..N {
+        // The expressions of `formats::join::block_term`, `block_term_with_min` and `block_term_split`.
+        let product = l.fmul(tile.d[block], l.to_f32(dots[a]));
+        let product =
+            if D::SPLIT { l.fma(tile.second[block], l.to_f32(second[a]), product) } else { product };
+        let scaled = l.fmul(product, l.fsplat(activations[a].scale[block]));
+        terms[a] = if D::HAS_MIN {
+            l.fma(tile.second[block], l.fsplat(activations[a].scaled_sum[block]), scaled)
+        } else {
+            scaled
+        };
+    }
+    terms
+}
+
+/// Sums element by element.
+#[inline(always)]
+fn join<L: Lanes, const N: usize>(l: L, mut x: [L::F; N], y: [L::F; N]) -> [L::F; N] {
+    for a in 0..N {
+        x[a] = l.fadd(x[a], y[a]);
+    }
+    x
+}
+
 /// `rows[a] += tree of the eight block terms` for `N` activation rows.
 #[inline(always)]
 pub(crate) fn blocks<L: Lanes, D: BlockDecode, const N: usize>(
     l: L,
     tile: &BlockTile<L>,
-    activations: [BlockActivation<'_>; N],
+    activations: &[BlockActivation<'_>; N],
     rows: &mut [L::F; N],
 ) {
-    let term = |block: usize| -> [L::F; N] {
-        let mut dots = [l.splat(0); N];
-        let mut second = [l.splat(0); N];
-        if D::OFFSET > 0 {
-            let offset = -(D::OFFSET as i32) as u16 as u32;
-            // One pair corrects the whole block, or its halves apart.
-            let (low, high) = if D::SPLIT {
-                (l.splat(offset), l.splat(offset << 16))
-            } else {
-                (l.splat(offset | offset << 16), l.splat(0))
-            };
-            for a in 0..N {
-                let sums = two(l, activations[a].sums[block]);
-                dots[a] = l.dot2(dots[a], low, sums);
-                if D::SPLIT {
-                    second[a] = l.dot2(second[a], high, sums);
-                }
-            }
-        }
-        for j in 0..8 {
-            let weights = tile.q[8 * block + j];
-            for a in 0..N {
-                let bytes = four(l, activations[a].q[8 * block + j]);
-                let acc = if D::SPLIT && j >= 4 { &mut second[a] } else { &mut dots[a] };
-                *acc = if D::OFFSET == 128 {
-                    dot4::<L, true>(l, *acc, weights, bytes)
-                } else {
-                    dot4::<L, false>(l, *acc, weights, bytes)
-                };
-            }
-        }
-        let mut terms = [l.fsplat(0.0); N];
-        for a in 0..N {
-            // The expressions of `formats::join::block_term`, `block_term_with_min` and `block_term_split`.
-            let product = l.fmul(tile.d[block], l.to_f32(dots[a]));
-            let product =
-                if D::SPLIT { l.fma(tile.second[block], l.to_f32(second[a]), product) } else { product };
-            let scaled = l.fmul(product, l.fsplat(activations[a].scale[block]));
-            terms[a] = if D::HAS_MIN {
-                l.fma(tile.second[block], l.fsplat(activations[a].scaled_sum[block]), scaled)
-            } else {
-                scaled
-            };
-        }
-        terms
-    };
-    let join = |mut x: [L::F; N], y: [L::F; N]| {
-        for a in 0..N {
-            x[a] = l.fadd(x[a], y[a]);
-        }
-        x
-    };
-    let even = join(join(term(0), term(4)), join(term(2), term(6)));
-    let odd = join(join(term(1), term(5)), join(term(3), term(7)));
-    *rows = join(*rows, join(even, odd));
+    // ((p0 + p4) + (p2 + p6)) + ((p1 + p5) + (p3 + p7))
+    let mut even = term::<L, D, N>(l, tile, activations, 0);
+    even = join(l, even, term::<L, D, N>(l, tile, activations, 4));
+    let mut other = term::<L, D, N>(l, tile, activations, 2);
+    other = join(l, other, term::<L, D, N>(l, tile, activations, 6));
+    even = join(l, even, other);
+    let mut odd = term::<L, D, N>(l, tile, activations, 1);
+    odd = join(l, odd, term::<L, D, N>(l, tile, activations, 5));
+    let mut other = term::<L, D, N>(l, tile, activations, 3);
+    other = join(l, other, term::<L, D, N>(l, tile, activations, 7));
+    odd = join(l, odd, other);
+    *rows = join(l, *rows, join(l, even, odd));
 }
