@@ -2,6 +2,8 @@
 
 use bloomery_sampler::SamplingParams;
 
+use crate::slot_file::SlotFileError;
+
 /// One generation. Nothing in it outlives the request.
 #[derive(Debug, Clone)]
 pub struct Generate {
@@ -27,7 +29,8 @@ pub struct Generate {
     pub return_progress: bool,
     /// Render control tokens as text.
     pub render_special: bool,
-    /// Wall-clock budget of the generation phase, counted from the first new line (llama-server's `t_max_predict_ms`).
+    /// Wall-clock budget of the generation phase, counted from its start and enforced once the text holds a new line
+    /// (llama-server's `t_max_predict_ms`).
     pub t_max_predict_ms: Option<u64>,
 }
 
@@ -122,6 +125,12 @@ pub struct Done {
     pub prompt_ms: f64,
     /// Generation phase, milliseconds.
     pub predicted_ms: f64,
+    /// Tokens in the slot's state now: the prompt and all generated tokens but the last.
+    pub n_past: usize,
+    /// The generated text holds a new line.
+    pub has_new_line: bool,
+    /// The seed that the draws used: the one asked for, or the random one.
+    pub seed: u32,
 }
 
 /// Why one request failed. The process and the other requests live on.
@@ -149,4 +158,7 @@ pub enum RequestError {
     /// The executor failed on this request.
     #[error("{0}")]
     Executor(String),
+    /// A slot could not be saved to a file or restored from it.
+    #[error(transparent)]
+    SlotFile(#[from] SlotFileError),
 }
