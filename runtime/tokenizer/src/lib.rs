@@ -20,6 +20,28 @@
 //! must stay near linear. Regular expressions with backtracking give up or go quadratic on such input;
 //! here they run on `regex-automata` (finite automata), with the one look-ahead that published
 //! patterns need done by rule (see [`split`]). Special tokens are found with `aho-corasick`.
+//!
+//! ```
+//! use bloomery_tokenizer::{StreamDecoder, Tokenizer, Vocabulary};
+//!
+//! let vocabulary = Vocabulary {
+//!     model: "gpt2".to_owned(),
+//!     pre: Some("qwen2".to_owned()),
+//!     tokens: ["h", "i", "hi", "Ġ", "Ġhi", "<|im_end|>"].map(|text| text.as_bytes().to_vec()).into(),
+//!     token_types: Some(vec![1, 1, 1, 1, 1, 3]),
+//!     merges: Some(["h i", "Ġ hi"].map(|merge| merge.as_bytes().to_vec()).into()),
+//!     ..Vocabulary::default()
+//! };
+//! let tokenizer = Tokenizer::new(vocabulary)?;
+//! let ids = tokenizer.encode("hi hi<|im_end|>", true, true);
+//! assert_eq!(ids, [2, 4, 5]);
+//! assert!(tokenizer.is_end_of_generation(5));
+//!
+//! let mut decoder = StreamDecoder::new(false);
+//! let text: String = ids.iter().map(|&id| decoder.push(&tokenizer, id)).collect();
+//! assert_eq!(text + &decoder.finish(), "hi hi");
+//! # Ok::<(), bloomery_tokenizer::Error>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod bpe;

@@ -32,6 +32,10 @@ pub struct Tokenizer {
     user_defined: Partition,
 }
 
+/// The automaton that finds special tokens needs up to some hundred bytes for each byte of their text. Vocabularies have 150 kB at most; a
+/// damaged file must not take all memory.
+const MOST_SPECIAL_TEXT: usize = 4 << 20;
+
 enum Method {
     Bpe { bpe: Box<Bpe>, splitter: Splitter, escape: bool },
     SentencePiece(SentencePiece),
@@ -131,6 +135,16 @@ impl Tokenizer {
 
         let ends = find_roles(&tokens, &mut kinds, &mut special);
         let control = Kinds::CONTROL.with(Kinds::UNKNOWN);
+        let special_text =
+            (0u32..).zip(&kinds).filter(|(_, kinds)| kinds.has(control.with(Kinds::USER_DEFINED)));
+        let found = special_text.map(|(id, _)| tokens.text(id).len()).sum();
+        if found > MOST_SPECIAL_TEXT {
+            return Err(Error::TooLarge {
+                what: "the text of special tokens",
+                found,
+                limit: MOST_SPECIAL_TEXT,
+            });
+        }
         let find = |wanted: &dyn Fn(Kinds) -> bool| {
             let found = (0u32..).zip(&kinds).filter(|(_, kinds)| wanted(**kinds));
             Partition::new(found.map(|(id, _)| (tokens.text(id), id)))
@@ -152,7 +166,7 @@ impl Tokenizer {
         })
     }
 
-    /// Token ids of a text.
+    /// Token ids of a text (of up to 4 GiB).
     ///
     /// `add_special` puts the begin and end tokens around it that the file asks for. `parse_special` turns the text of control tokens
     /// into these tokens: only for text that comes from a template, never for text of a user. User-defined tokens are found

@@ -64,6 +64,20 @@ fn every_pre_tokenizer() {
     }
 }
 
+/// Two small vocabularies that SentencePiece made: unigram with a table of replacements, and merges by score with all bytes.
+#[test]
+fn small_sentencepiece_vocabularies() {
+    let golden = read_json(&data().join("small.json"));
+    for name in ["unigram", "sentencepiece"] {
+        let tokenizer = Tokenizer::new(vocabulary_of_file(&data().join(format!("{name}.gguf")))).unwrap();
+        let strings = golden["strings"].as_array().unwrap();
+        for (text, expected) in strings.iter().zip(golden[name].as_array().unwrap()) {
+            let text = text.as_str().unwrap();
+            assert_eq!(tokenizer.encode(text, true, true), ids(expected), "{name} {text:?}");
+        }
+    }
+}
+
 /// Every file of the large kit that has a vocabulary has this one; only the pre-tokenizer differs.
 #[test]
 fn files_of_the_golden_kit() {

@@ -132,3 +132,17 @@ fn an_id_outside_of_the_vocabulary_is_told() {
     assert_eq!(tokenizer.warnings().len(), 1);
     assert!(tokenizer.warnings()[0].contains("padding_token_id = 99999"));
 }
+
+#[test]
+fn special_text_without_end() {
+    let mut vocabulary = kit_vocabulary();
+    vocabulary.tokens[4000] = vec![b'x'; 5 << 20];
+    vocabulary.token_types.as_mut().unwrap()[4000] = 4;
+    assert!(matches!(Tokenizer::new(vocabulary).unwrap_err(), Error::TooLarge { .. }));
+}
+
+#[test]
+fn shared_between_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Tokenizer>();
+}

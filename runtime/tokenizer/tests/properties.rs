@@ -33,7 +33,86 @@ fn text() -> impl Strategy<Value = String> {
     prop::collection::vec(part, 0..24).prop_map(|parts| parts.concat())
 }
 
+/// Text of tokens and merges: mostly what means something.
+fn word() -> impl Strategy<Value = Vec<u8>> {
+    let part = prop::sample::select(vec![
+        "a",
+        "b",
+        " ",
+        "Ġ",
+        "Ċ",
+        "\u{2581}",
+        "<0x0A>",
+        "</s>",
+        "<|im_end|>",
+        "\n",
+        "é",
+        "unused",
+    ]);
+    prop_oneof![
+        8 => prop::collection::vec(part, 0..4).prop_map(|parts| parts.concat().into_bytes()),
+        1 => prop::collection::vec(any::<u8>(), 0..6),
+    ]
+}
+
+/// Vocabularies as a damaged or hostile file may hold them.
+fn vocabulary() -> impl Strategy<Value = Vocabulary> {
+    let model = prop::sample::select(vec!["gpt2", "gemma4", "llama", "t5", "bert", "none", ""]);
+    let pre = prop::sample::select(vec!["gpt-2", "qwen2", "llama-bpe", "gemma4", "deepseek-llm", "?"]);
+    let tokens =
+        prop::collection::hash_set(word(), 0..24).prop_map(|texts| texts.into_iter().collect::<Vec<_>>());
+    let special = (prop::option::of(0u32..24), prop::option::of(0u32..24), prop::option::of(0u32..24));
+    let scores =
+        prop::option::of(prop::collection::vec(prop_oneof![any::<f32>(), Just(f32::NAN), Just(-1.0)], 24));
+    (
+        (model, prop::option::of(pre), tokens, scores),
+        prop::option::of(prop::collection::vec(-1i32..8, 20..26)),
+        prop::option::of(prop::collection::vec(
+            (word(), word()).prop_map(|(a, b)| [a, b" ".to_vec(), b].concat()),
+            0..16,
+        )),
+        prop::option::of(prop::collection::vec(any::<u8>(), 0..64)),
+        (
+            special,
+            prop::option::of(any::<bool>()),
+            prop::option::of(any::<bool>()),
+            prop::option::of(any::<bool>()),
+        ),
+    )
+        .prop_map(
+            |((model, pre, tokens, scores), token_types, merges, charsmap, (special, bos, space, fold))| {
+                let mut vocabulary = Vocabulary {
+                    model: model.to_owned(),
+                    pre: pre.map(str::to_owned),
+                    tokens,
+                    scores,
+                    token_types,
+                    merges,
+                    precompiled_charsmap: charsmap,
+                    add_bos: bos,
+                    add_space_prefix: space,
+                    remove_extra_whitespaces: fold,
+                    ..Vocabulary::default()
+                };
+                (vocabulary.special.bos, vocabulary.special.eos, vocabulary.special.unk) = special;
+                vocabulary
+            },
+        )
+}
+
 proptest! {
+    #[test]
+    fn any_vocabulary_is_refused_or_works(vocabulary in vocabulary(), text in text(), bytes in prop::collection::vec(any::<u8>(), 0..24)) {
+        if let Ok(tokenizer) = Tokenizer::new(vocabulary) {
+            for text in [text.as_bytes(), &bytes] {
+                for id in tokenizer.encode_bytes(text, true, true) {
+                    prop_assert!((id as usize) < tokenizer.len());
+                    prop_assert!(tokenizer.piece(id, true).len() >= tokenizer.piece(id, false).len());
+                }
+            }
+        }
+    }
+
     #[test]
     fn byte_level_text_comes_back(text in text()) {
         for tokenizer in ROWS.iter() {
