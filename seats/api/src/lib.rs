@@ -36,6 +36,8 @@ pub mod export;
 pub mod facts;
 pub mod info;
 pub mod names;
+#[cfg(feature = "reference")]
+pub mod numbers;
 pub mod rope;
 
 pub use bloomery_program as program;

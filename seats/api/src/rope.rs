@@ -39,23 +39,36 @@ pub fn rope_of(facts: &ModelFacts, head: u32, pairing: Pairing) -> Result<Rope> 
         factor if factor > 0.0 => factor,
         factor => return Err(bad(facts, key, "a positive number", factor)),
     };
+    let alpha = facts.float_or("rope.scaling.alpha", 0.0)?;
+    if alpha != 0.0 {
+        return Err(bad(facts, "rope.scaling.alpha", "0", alpha));
+    }
     let attn_factor = facts.float_or("rope.scaling.attn_factor", 1.0)?;
     match facts.string_or("rope.scaling.type", "linear")? {
         "none" => {}
         "linear" => rope.linear_factor = factor,
         "yarn" => {
-            let ext_factor = facts.float_or("rope.scaling.yarn_ext_factor", 1.0)?;
-            if ext_factor != 1.0 {
-                return Err(bad(facts, "rope.scaling.yarn_ext_factor", "1", ext_factor));
+            // Variants of YaRN that no family here uses.
+            for (key, plain) in
+                [("yarn_ext_factor", 1.0), ("yarn_attn_factor", 1.0), ("yarn_log_multiplier", 0.0)]
+            {
+                let key = format!("rope.scaling.{key}");
+                let found = facts.float_or(&key, plain)?;
+                if found != plain {
+                    return Err(bad(facts, &key, &format!("{plain}"), found));
+                }
             }
-            let yarn_attn_factor = facts.float_or("rope.scaling.yarn_attn_factor", 1.0)?;
+            let context = "rope.scaling.original_context_length";
             rope.yarn = Some(Yarn {
                 factor,
-                original_context: facts
-                    .int_or("rope.scaling.original_context_length", facts.int_or("context_length", 0)?)?,
+                original_context: facts.int(if facts.has_key(context) {
+                    context
+                } else {
+                    "context_length"
+                })?,
                 beta_fast: facts.float_or("rope.scaling.yarn_beta_fast", 32.0)?,
                 beta_slow: facts.float_or("rope.scaling.yarn_beta_slow", 1.0)?,
-                magnitude: (1.0 + 0.1 * factor.max(1.0).ln()) * attn_factor * yarn_attn_factor,
+                magnitude: (1.0 + 0.1 * factor.max(1.0).ln()) * attn_factor,
             });
             return Ok(rope);
         }

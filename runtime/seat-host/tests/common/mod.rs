@@ -33,6 +33,7 @@ fn cargo(manifest: &Path, words: &[&str], rustc_words: &[&str]) {
             command.env_remove(name);
         }
     }
+    command.env("CARGO_PROFILE_DEV_DEBUG", "0");
     if !rustc_words.is_empty() {
         command.arg("--").args(rustc_words);
     }
@@ -42,6 +43,19 @@ fn cargo(manifest: &Path, words: &[&str], rustc_words: &[&str]) {
 
 fn built(file: &str) -> Vec<u8> {
     fs::read(target_dir().join("debug").join(file)).expect(file)
+}
+
+/// Builds a project and returns one of its libraries.
+pub fn build(manifest: &Path, library: &str) -> Vec<u8> {
+    let _one_at_a_time = BUILD.lock();
+    cargo(manifest, &["build"], &[]);
+    built(library)
+}
+
+/// Runs a project's own tests.
+pub fn test_project(manifest: &Path) {
+    let _one_at_a_time = BUILD.lock();
+    cargo(manifest, &["test", "--quiet"], &[]);
 }
 
 /// Bytes of the seat that does as it is told.
@@ -127,7 +141,7 @@ pub fn options(folder: &Path) -> SeatOptions {
 pub fn mode(mode: &str) -> ModelFacts {
     let mut facts = ModelFacts { arch: "bad".into(), ..ModelFacts::default() };
     facts.meta.insert("bad.mode".into(), Meta::Str(mode.into()));
-    facts.meta.insert("bad.answer".into(), Meta::Str(identity_program("").into()));
+    facts.meta.insert("bad.answer".into(), Meta::Str(identity_program("")));
     facts
 }
 
