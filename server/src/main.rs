@@ -1,2 +1,2 @@
-//! llama-server's wire over the bloomery engine.
+//! The program.
 fn main() {}
