@@ -9,10 +9,12 @@ pub mod board;
 pub mod cpu;
 pub mod engine;
 pub mod executor;
+pub mod model;
 pub mod reference;
 pub mod request;
 pub mod slot_file;
 
 pub use board::Board;
 pub use engine::{Engine, EngineSettings, SlotFileReport, SlotReply, Ticket};
+pub use model::{Backend, CacheType, LoadProgress, Model, ModelFacts, OpenError, OpenOptions};
 pub use request::{Event, Generate, RequestError};

@@ -26,6 +26,8 @@ pub trait Vocabulary: Send + Sync {
 #[derive(Debug)]
 pub struct TokenizerVocabulary {
     tokenizer: Arc<Tokenizer>,
+    /// End tokens that the seat names beside the file's own.
+    more_ends: Vec<u32>,
     /// Sequences are searched in the whole vocabulary, so they are remembered by text. Bounded: see `REMEMBERED`.
     sequences: Mutex<HashMap<String, Vec<Vec<u32>>>>,
 }
@@ -37,10 +39,11 @@ const LONGEST_TEXT: usize = 40;
 const LONGEST_REST: usize = 20;
 
 impl TokenizerVocabulary {
-    /// Wraps a tokenizer.
+    /// Wraps a tokenizer. `stop_tokens` are texts of tokens that end a generation beside the file's own.
     #[must_use]
-    pub fn new(tokenizer: Arc<Tokenizer>) -> Self {
-        Self { tokenizer, sequences: Mutex::default() }
+    pub fn new(tokenizer: Arc<Tokenizer>, stop_tokens: &[String]) -> Self {
+        let more_ends = stop_tokens.iter().filter_map(|text| tokenizer.id_of(text)).collect();
+        Self { tokenizer, more_ends, sequences: Mutex::default() }
     }
 
     fn search(&self, text: &str) -> Vec<Vec<u32>> {
@@ -74,11 +77,11 @@ impl Vocabulary for TokenizerVocabulary {
     }
 
     fn is_end_of_generation(&self, token: u32) -> bool {
-        self.tokenizer.is_end_of_generation(token)
+        self.tokenizer.is_end_of_generation(token) || self.more_ends.contains(&token)
     }
 
     fn end_tokens(&self) -> Vec<u32> {
-        self.tokenizer.end_of_generation().collect()
+        self.tokenizer.end_of_generation().chain(self.more_ends.iter().copied()).collect()
     }
 
     fn suppressed(&self) -> &[u32] {

@@ -1,0 +1,420 @@
+//! From a file to a model that an engine can run: header, seat, program, tokenizer, plan, weights, executor.
+
+mod facts;
+mod load;
+mod memory;
+mod options;
+mod plan;
+
+use std::{path::PathBuf, sync::Arc};
+
+use bloomery_gguf::{GgufError, GgufFile, TensorInfo, optional};
+use bloomery_program::{Op, Program};
+use bloomery_seat_host::{Checked, SeatError, Seats};
+use bloomery_tokenizer::{Tokenizer, Vocabulary as TokenizerVocabularyKeys};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::{
+    cpu::{self, CpuError, CpuExecutor, CpuOptions},
+    engine::{Engine, EngineSettings, TokenizerVocabulary},
+    executor::Executor,
+    reference::{self, ReferenceExecutor, ReferenceSettings},
+};
+
+pub use facts::model_facts;
+pub use load::LoadProgress;
+pub use options::{Backend, CacheType, OpenOptions};
+pub use plan::{Plan, Term};
+
+/// A model that is ready to run.
+pub struct Model {
+    facts: ModelFacts,
+    tokenizer: Arc<Tokenizer>,
+    program: Program,
+    plan: Plan,
+    executor: Box<dyn Executor>,
+    settings: EngineSettings,
+}
+
+/// What is worth telling of a model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelFacts {
+    /// `general.architecture`.
+    pub architecture: String,
+    /// Name of the seat that declared it.
+    pub seat: String,
+    /// The file, as it was given.
+    pub path: PathBuf,
+    /// `general.name`, or the file's name.
+    pub name: String,
+    /// Architecture, size and quantisation in one line.
+    pub description: String,
+    /// Name of the quantisation, such as `Q4_K - Medium`.
+    pub file_type: String,
+    /// Bytes of all tensors.
+    pub size_bytes: u64,
+    /// Parameters of all tensors.
+    pub n_params: u64,
+    /// Tokens of the vocabulary. Rows of logits may be wider.
+    pub n_vocab: usize,
+    /// Tokens that the model was trained on; 0 where the file does not say.
+    pub n_ctx_train: usize,
+    /// Tokens of context of all slots together.
+    pub n_ctx: usize,
+    /// Tokens that one slot may hold.
+    pub n_ctx_slot: usize,
+    /// Width of an embedding; 0 where the file does not say.
+    pub n_embd: usize,
+    /// Slots.
+    pub n_slots: usize,
+    /// `tokenizer.ggml.model`.
+    pub tokenizer_model: String,
+    /// The seat's chat template, or the file's.
+    pub chat_template: Option<String>,
+    /// Text of the begin token, empty where there is none.
+    pub bos_text: String,
+    /// Text of the end token, empty where there is none.
+    pub eos_text: String,
+}
+
+/// Why a model could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The file.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    /// No seat, or it did not give a program.
+    #[error(transparent)]
+    Seat(#[from] SeatError),
+    /// A tokenizer key has the wrong type.
+    #[error(transparent)]
+    TokenizerKey(#[from] bloomery_tokenizer::MetadataError),
+    /// The vocabulary.
+    #[error("tokenizer: {0}")]
+    Tokenizer(#[from] bloomery_tokenizer::Error),
+    /// It does not fit.
+    #[error("the model does not fit into memory\n{plan}")]
+    DoesNotFit {
+        /// Every term.
+        plan: Box<Plan>,
+    },
+    /// The cpu backend.
+    #[error(transparent)]
+    Cpu(#[from] CpuError),
+    /// The reference backend.
+    #[error(transparent)]
+    Reference(#[from] bloomery_reference::ReferenceError),
+    /// Options that cannot be honoured.
+    #[error("{option}: {why}")]
+    Option {
+        /// The flag.
+        option: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+impl Model {
+    /// Opens a model: asks a seat for its program, checks and plans it, reads its weights ahead (`progress` hears how far
+    /// that is) and builds the executor. Nothing is allocated before the plan fits.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(options: &OpenOptions, progress: &mut dyn FnMut(LoadProgress)) -> Result<Self, OpenError> {
+        let opened = Opened::new(options)?;
+        let seats = Seats::discover(&options.seat_options);
+        let seat = seats.choose(&opened.facts.arch, options.seat.as_deref())?;
+        let checked = seat.declare(&opened.facts)?;
+        opened.build(options, &seat.info.name, checked, progress)
+    }
+
+    /// As [`open`](Self::open), with a program that the caller has already got and checked.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open_declared(
+        options: &OpenOptions,
+        checked: Checked,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<Self, OpenError> {
+        let seat = checked.program.seat.clone();
+        Opened::new(options)?.build(options, &seat, checked, progress)
+    }
+
+    /// What [`open`](Self::open) would take, without loading anything.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; a plan that does not fit is no error here.
+    pub fn plan_of(options: &OpenOptions) -> Result<Plan, OpenError> {
+        let opened = Opened::new(options)?;
+        let seats = Seats::discover(&options.seat_options);
+        let checked = seats.choose(&opened.facts.arch, options.seat.as_deref())?.declare(&opened.facts)?;
+        Ok(opened.plan(options, &checked.program))
+    }
+
+    /// What is worth telling of it.
+    #[must_use]
+    pub fn facts(&self) -> &ModelFacts {
+        &self.facts
+    }
+
+    /// Its tokenizer.
+    #[must_use]
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.tokenizer
+    }
+
+    /// Its program.
+    #[must_use]
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Its memory, term by term.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The bare executor, for measurements without an engine.
+    #[must_use]
+    pub fn into_executor(self) -> Box<dyn Executor> {
+        self.executor
+    }
+}
+
+impl std::fmt::Debug for Model {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Model").field("facts", &self.facts).field("plan", &self.plan).finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Starts an engine over a model.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn start(model: Model) -> std::io::Result<Self> {
+        let hints = &model.program.chat.stop_tokens;
+        let vocabulary = TokenizerVocabulary::new(model.tokenizer, hints);
+        Self::start_with(model.executor, Arc::new(vocabulary), model.settings)
+    }
+}
+
+/// A file whose header has been read.
+struct Opened {
+    file: Arc<GgufFile>,
+    facts: bloomery_program::ModelFacts,
+    tokenizer: Arc<Tokenizer>,
+}
+
+impl Opened {
+    fn new(options: &OpenOptions) -> Result<Self, OpenError> {
+        check(options)?;
+        let file = Arc::new(GgufFile::open(&options.model)?);
+        let facts = model_facts(&file)?;
+        let keys = TokenizerVocabularyKeys::from_metadata(&facts::TokenizerKeys(file.metadata()))?;
+        let tokenizer = Arc::new(Tokenizer::new(keys)?);
+        Ok(Self { file, facts, tokenizer })
+    }
+
+    /// A number under the architecture's own prefix.
+    fn number(&self, key: &str) -> Result<usize, GgufError> {
+        let key = format!("{}.{key}", self.facts.arch);
+        Ok(optional(self.file.metadata().u64(&key))?
+            .and_then(|value| usize::try_from(value).ok())
+            .unwrap_or(0))
+    }
+
+    fn plan(&self, options: &OpenOptions, program: &Program) -> Plan {
+        let model = plan::Model {
+            program,
+            weight_bytes: self.file.weight_bytes(),
+            n_vocab: self.tokenizer.len(),
+            n_ctx_train: self.number("context_length").unwrap_or(0),
+        };
+        Plan::make(&model, options, memory::limit())
+    }
+
+    fn build(
+        self,
+        options: &OpenOptions,
+        seat: &str,
+        checked: Checked,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<Model, OpenError> {
+        let plan = self.plan(options, &checked.program);
+        if !plan.fits() {
+            return Err(OpenError::DoesNotFit { plan: Box::new(plan) });
+        }
+        tracing::info!(seat, "{plan}");
+        checked.program.notes.iter().for_each(|note| tracing::info!(seat, "{note}"));
+        if !checked.summary.unread.is_empty() {
+            tracing::info!(n = checked.summary.unread.len(), first = ?checked.summary.unread.first(), "tensors that nothing reads");
+        }
+        // Missing kernels are named before a byte is read.
+        let executor = self.executor(options, &checked.program, &plan)?;
+        if options.read_ahead {
+            let wanted =
+                |tensor: &&TensorInfo| !checked.summary.unread.iter().any(|unread| unread == tensor.name());
+            let tensors: Vec<&TensorInfo> = self.file.tensors().iter().filter(wanted).collect();
+            load::read_ahead(&self.file, &tensors, progress);
+        }
+        let settings = EngineSettings {
+            n_slots: plan.n_slots,
+            n_ctx_slot: plan.n_ctx_slot,
+            n_batch: options.n_batch,
+            decode_gap: options.decode_gap,
+            cache_ram: usize::try_from(options.cache_ram_mib).ok().map(|mib| mib.saturating_mul(1 << 20)),
+            slot_prompt_similarity: options.slot_prompt_similarity,
+            model_fingerprint: fingerprint(&self.file),
+            ..EngineSettings::default()
+        };
+        let facts = self.describe(options, seat, &checked.program, &plan)?;
+        Ok(Model { facts, tokenizer: self.tokenizer, program: checked.program, plan, executor, settings })
+    }
+
+    fn executor(
+        &self,
+        options: &OpenOptions,
+        program: &Program,
+        plan: &Plan,
+    ) -> Result<Box<dyn Executor>, OpenError> {
+        let max_rows = options.n_ubatch;
+        if program
+            .graphs
+            .iter()
+            .flat_map(|graph| &graph.nodes)
+            .any(|node| matches!(node.op, Op::Custom { .. }))
+        {
+            tracing::info!("the program brings operators of its own");
+        }
+        match options.backend {
+            Backend::Cpu => {
+                let cache = |cache_type| match cache_type {
+                    CacheType::F32 => cpu::CacheType::F32,
+                    CacheType::F16 => cpu::CacheType::F16,
+                    CacheType::Q8_0 => cpu::CacheType::Q8_0,
+                };
+                let options = CpuOptions {
+                    threads: options.threads,
+                    max_rows,
+                    max_tokens: plan.n_ctx_slot,
+                    store_tokens: plan.store_tokens(),
+                    cache_key: cache(options.cache_type_k),
+                    cache_value: cache(options.cache_type_v),
+                    ..CpuOptions::default()
+                };
+                Ok(Box::new(CpuExecutor::new(program, self.file.clone(), &options)?))
+            }
+            Backend::Reference => {
+                let cache = match options.cache_type_k {
+                    CacheType::F32 => reference::CacheType::F32,
+                    CacheType::F16 => reference::CacheType::F16,
+                    CacheType::Q8_0 => {
+                        let why = "--backend reference stores f32 or f16".into();
+                        return Err(OpenError::Option { option: "--cache-type-k", why });
+                    }
+                };
+                if options.cache_type_v != options.cache_type_k {
+                    let why = "--backend reference stores keys and values alike".into();
+                    return Err(OpenError::Option { option: "--cache-type-v", why });
+                }
+                let settings = ReferenceSettings {
+                    max_rows,
+                    max_tokens: plan.n_ctx_slot,
+                    total_tokens: plan.store_tokens(),
+                    cache,
+                };
+                Ok(Box::new(ReferenceExecutor::new(
+                    self.file.clone(),
+                    &self.facts,
+                    program.clone(),
+                    settings,
+                )?))
+            }
+        }
+    }
+
+    fn describe(
+        &self,
+        options: &OpenOptions,
+        seat: &str,
+        program: &Program,
+        plan: &Plan,
+    ) -> Result<ModelFacts, GgufError> {
+        let metadata = self.file.metadata();
+        let stem =
+            || options.model.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        let text = |id: Option<u32>| {
+            let bytes = id.and_then(|id| self.tokenizer.text_of(id)).unwrap_or_default();
+            String::from_utf8_lossy(bytes).into_owned()
+        };
+        let file_type = self.file.file_type_name()?;
+        let n_params = self.file.parameter_count();
+        let own_template = optional(metadata.str("tokenizer.chat_template"))?.map(str::to_owned);
+        Ok(ModelFacts {
+            architecture: self.facts.arch.clone(),
+            seat: seat.to_owned(),
+            path: options.model.clone(),
+            name: optional(metadata.str("general.name"))?.map_or_else(stem, str::to_owned),
+            description: format!("{} {} {file_type}", self.facts.arch, count(n_params)),
+            file_type,
+            size_bytes: self.file.weight_bytes(),
+            n_params,
+            n_vocab: self.tokenizer.len(),
+            n_ctx_train: self.number("context_length")?,
+            n_ctx: plan.n_ctx,
+            n_ctx_slot: plan.n_ctx_slot,
+            n_embd: self.number("embedding_length")?,
+            n_slots: plan.n_slots,
+            tokenizer_model: optional(metadata.str("tokenizer.ggml.model"))?.unwrap_or_default().to_owned(),
+            chat_template: program.chat.template.clone().or(own_template),
+            bos_text: text(self.tokenizer.special().bos),
+            eos_text: text(self.tokenizer.special().eos),
+        })
+    }
+}
+
+fn check(options: &OpenOptions) -> Result<(), OpenError> {
+    let refuse = |option, why: &str| Err(OpenError::Option { option, why: why.to_owned() });
+    if options.n_slots == Some(0) {
+        return refuse("--parallel", "there must be at least one slot");
+    }
+    if options.n_batch == 0 || options.n_ubatch == 0 {
+        return refuse("--ubatch-size", "batches must have at least one row");
+    }
+    if options.threads_batch.is_some() && options.threads_batch != options.threads {
+        return refuse("--threads-batch", "prompts and generation share one set of threads; set --threads");
+    }
+    if !(0.0..=1.0).contains(&options.slot_prompt_similarity) {
+        return refuse("--slot-prompt-similarity", "it must be within 0 and 1");
+    }
+    Ok(())
+}
+
+/// A few bytes of every tensor and the whole directory: enough to tell a file from its fine-tuned sister.
+fn fingerprint(file: &GgufFile) -> u64 {
+    const SAMPLE: usize = 64;
+    let mut hash = Xxh3::new();
+    for tensor in file.tensors() {
+        hash.update(tensor.name().as_bytes());
+        hash.update(tensor.weight_type().name().as_bytes());
+        tensor.dims().iter().for_each(|dim| hash.update(&dim.to_le_bytes()));
+        let data = file.data(tensor);
+        let middle = data.len() / 2;
+        for from in [0, middle, data.len().saturating_sub(SAMPLE)] {
+            hash.update(data.get(from..data.len().min(from + SAMPLE)).unwrap_or_default());
+        }
+    }
+    hash.digest()
+}
+
+/// A count of parameters as people say it: `27.8M`, `30.5B`.
+fn count(n: u64) -> String {
+    match n {
+        0..1_000_000 => format!("{:.1}K", n as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1}M", n as f64 / 1e6),
+        _ => format!("{:.1}B", n as f64 / 1e9),
+    }
+}
