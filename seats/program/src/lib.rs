@@ -26,7 +26,9 @@ pub mod value;
 
 pub use check::{Fault, Summary, check};
 pub use facts::{Meta, ModelFacts, TensorFacts};
-pub use graph::{ChatHints, Graph, Input, InputKind, Node, Output, OutputKind, Program, Role, Version};
+pub use graph::{
+    ChatHints, Graph, Input, InputKind, Node, NodeOutput, Output, OutputKind, Program, Role, Version,
+};
 pub use op::Op;
 pub use state::{Part, PartRole, Rollback, State, StateId, StateKind};
 pub use value::{Shape, ValueId};
