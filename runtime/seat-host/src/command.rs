@@ -30,10 +30,16 @@ pub enum SeatCommand {
         /// A model file.
         model: Option<PathBuf>,
     },
+    /// What a seat is told about a model: JSON for a seat's own tests.
+    Facts {
+        /// A model file.
+        model: PathBuf,
+    },
 }
 
 /// How to use the subcommands.
-pub const USAGE: &str = "usage: seat list | seat show NAME [MODEL] [--dot] | seat check FILE [MODEL]";
+pub const USAGE: &str =
+    "usage: seat list | seat show NAME [MODEL] [--dot] | seat check FILE [MODEL] | seat facts MODEL";
 
 impl SeatCommand {
     /// Reads the words after `seat`.
@@ -53,6 +59,7 @@ impl SeatCommand {
             (["check", file, rest @ ..], []) if rest.len() <= 1 => {
                 Ok(SeatCommand::Check { file: file.into(), model: rest.first().map(PathBuf::from) })
             }
+            (["facts", model], []) => Ok(SeatCommand::Facts { model: model.into() }),
             _ => Err(format!("{:?} is not understood\n{USAGE}", words.join(" "))),
         }
     }
@@ -84,6 +91,17 @@ impl SeatCommand {
                     Err(why) => told(out, &why),
                 }
             }
+            SeatCommand::Facts { model } => match read_facts(model) {
+                Ok(facts) => {
+                    serde_json::to_writer_pretty(&mut *out, &facts)?;
+                    writeln!(out)?;
+                    Ok(true)
+                }
+                Err(why) => {
+                    writeln!(out, "{}: {why}", model.display())?;
+                    Ok(false)
+                }
+            },
             SeatCommand::Check { file, model } => {
                 // Only this file, but with what plugins.toml says about it.
                 let only = SeatOptions {

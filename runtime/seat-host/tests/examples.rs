@@ -23,7 +23,7 @@ fn examples_are_built_dropped_in_and_declare() {
     }
     let seats = Seats::discover(&options(folder.path()));
     assert_eq!(seats.unused().count(), 0, "{seats}");
-    for (name, nodes) in [("llama", 37), ("gemma3", 69)] {
+    for (name, nodes) in [("llama", 35), ("gemma3", 63)] {
         let facts = example(&format!("seat-{name}")).join(format!("tests/data/{name}.facts.json"));
         let facts: ModelFacts = serde_json::from_slice(&fs::read(facts).expect("facts")).expect("facts");
         let seat = seats.choose(name, None).expect("found");

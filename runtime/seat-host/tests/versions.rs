@@ -156,6 +156,9 @@ fn commands_say_what_they_find() {
     assert!(!well && text.contains("cannot read it"), "{text}");
     let (well, text) = run(&["show", "nobody"], folder.path());
     assert!(!well && text.contains("no seat is named nobody; there are: bad-seat-a"), "{text}");
+    let (well, text) = run(&["facts", "model.gguf"], folder.path());
+    let facts: bloomery_program::ModelFacts = serde_json::from_str(&text).expect("facts");
+    assert!(well && facts == with_table(mode("answer")));
     let (well, text) = run(&["list"], folder.path());
     assert!(well && text.contains("bad-seat-a"), "{text}");
     for words in
