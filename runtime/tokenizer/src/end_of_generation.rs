@@ -172,6 +172,10 @@ mod tests {
         assert_eq!(ends, [0, 1, 2, 3]);
         assert_eq!((special.eot, special.fim_pad), (Some(2), Some(3)));
         assert!(kinds[2].has(Kinds::CONTROL) && !kinds[0].has(Kinds::CONTROL));
+        // A role that the file states stays, and the texts end a generation all the same.
+        let stated = SpecialIds { eot: Some(0), ..Default::default() };
+        let (ends, special, _) = roles(&["a", "<|im_end|>", "</s>", "[EOS]"], stated);
+        assert_eq!((ends, special.eot), (vec![0, 1, 2, 3], Some(0)));
     }
 
     #[test]

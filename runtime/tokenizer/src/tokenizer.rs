@@ -187,13 +187,11 @@ impl Tokenizer {
         let partition = if parse_special { &self.with_control } else { &self.user_defined };
         let mut scratch = Scratch::default();
         let mut escaped = Vec::new();
-        let mut after_special = true;
         for fragment in partition.cut(text) {
             let range = match fragment {
                 Fragment::Text(range) => range,
                 Fragment::Token(id) => {
                     out.push(id);
-                    after_special = true;
                     continue;
                 }
             };
@@ -213,7 +211,8 @@ impl Tokenizer {
                     }
                 }
                 Method::SentencePiece(method) => {
-                    if self.add_space_prefix && after_special {
+                    // Text stands at the start or behind a special token, and gets a space at both places.
+                    if self.add_space_prefix {
                         escape_spaces(b" ", &mut escaped);
                     }
                     escape_spaces(fragment, &mut escaped);
@@ -221,7 +220,6 @@ impl Tokenizer {
                 }
                 Method::Unigram(method) => method.encode(&self.tokens, fragment, &mut out),
             }
-            after_special = false;
         }
         if add_special && self.add_eos {
             out.extend(self.special.eos);

@@ -21,8 +21,15 @@ fn sentencepiece_puts_a_space_in_front_and_takes_it_away() {
     assert!(!encode("ab</s>", false).contains(&"</s>".to_owned()));
     assert_eq!(encode("é\n", false), ["▁", "<0xC3>", "<0xA9>", "<0x0A>"]);
 
+    // A first byte of three takes the two bytes behind it along, the start of an escaped space too.
+    let ids = tokenizer.encode_bytes(b"\xE4\xBD ab", false, false);
+    assert_eq!(texts(&tokenizer, &ids), ["▁", "<0xE4>", "<0xBD>", "<0xE2>", "<0x96>", "<0x81>", "ab"]);
+
     let ids = tokenizer.encode("ab ab", true, false);
     assert_eq!(ids[0], tokenizer.special().bos.unwrap());
+    let bare = Vocabulary { add_bos: Some(false), add_eos: Some(true), ..sentencepiece_vocabulary() };
+    let bare = Tokenizer::new(bare).unwrap().encode("ab ab", true, false);
+    assert_eq!((&bare[..2], bare[2]), (&ids[1..], tokenizer.special().eos.unwrap()));
     assert_eq!(tokenizer.decode(&ids, false), b" ab ab");
     assert_eq!(tokenizer.decode_text(&ids, false), b"ab ab");
     assert_eq!(tokenizer.decode(&ids, true), b"<s> ab ab");

@@ -19,11 +19,13 @@ GEMMA3_SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a681
 
 
 def download(requirement, folder, source):
-    kind = ["--no-binary", ":all:"] if source else ["--only-binary", ":all:"]
+    name = requirement.split("==")[0]
+    # By name, not for all: pip reads a source package with tools that it should not have to build first.
+    kind = ["--no-binary", name] if source else ["--only-binary", ":all:"]
     subprocess.run(
         [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *kind, "--dest", folder, requirement], check=True
     )
-    stem = requirement.split("==")[0].replace("-", "_")
+    stem = name.replace("-", "_")
     return next(path for path in pathlib.Path(folder).iterdir() if path.name.lower().startswith(stem + "-"))
 
 
