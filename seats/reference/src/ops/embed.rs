@@ -44,10 +44,9 @@ pub fn ngram_rows(hash: NgramHash<'_>, history: &[u32]) -> Result<Vec<u64>, Stri
     // 2. One running XOR of products; each order takes it as it stands, 64 bits wrapping.
     let mut rows = Vec::with_capacity((hash.max_ngram - 1) * hash.heads);
     let mut mixed = ids[0].wrapping_mul(hash.multipliers[0]);
-    for back in 1..hash.max_ngram {
-        mixed ^= ids[back].wrapping_mul(hash.multipliers[back]);
-        for head in 0..hash.heads {
-            let i = (back - 1) * hash.heads + head;
+    for (order, (id, multiplier)) in ids.iter().zip(hash.multipliers).skip(1).enumerate() {
+        mixed ^= id.wrapping_mul(*multiplier);
+        for i in order * hash.heads..(order + 1) * hash.heads {
             rows.push(mixed % hash.moduli[i] + hash.offsets[i]);
         }
     }
