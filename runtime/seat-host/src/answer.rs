@@ -1,11 +1,15 @@
 //! What crosses between the serving process and its probing child: one request file, one answer file, both in memory.
 //!
 //! Request, the child's stdin: a line of JSON ([`Request`]), the library's bytes, the facts' bytes.
-//! Answer, the child's stdout until a moment before the library is opened: a line `bloomery-seat-answer 1 HEAD BODY` with two
-//! lengths, the head as JSON ([`Head`]), and the program's bytes. An answer that is not exactly that long was cut off.
+//! Answer, the child's stdout until a moment before the library is opened: the line [`HELLO`], then, when the library was
+//! asked, a line `bloomery-seat-answer 1 HEAD BODY` with two lengths, the head as JSON ([`Head`]), and the program's bytes. An
+//! answer that is not exactly that long was cut off.
 
 use crate::error::SeatError;
 use serde::{Deserialize, Serialize};
+
+/// Written before the library is opened: what comes or fails to come after it is the seat's doing.
+pub const HELLO: &[u8] = b"bloomery-seat-probe 1\n";
 
 const MAGIC: &str = "bloomery-seat-answer 1";
 

@@ -41,6 +41,7 @@ fn run() -> io::Result<()> {
     }
     let mut private = private_answer()?;
     limit(&request)?;
+    private.write_all(answer::HELLO)?;
 
     let (head, body) = ask(&library, request.facts.is_some().then_some(&facts));
     private.write_all(&answer::write(&head, &body))?;

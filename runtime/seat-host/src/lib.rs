@@ -6,6 +6,9 @@
 //! that is truncated, built against another table, panics, aborts, exits, loops or prints costs one error line. What
 //! comes back is parsed strictly and checked as if an enemy had written it.
 //!
+//! A program that uses this crate calls [`probe_main`] first thing in `main` when its arguments are `seat probe`, or names
+//! another program that does in [`SeatOptions::probe_program`].
+//!
 //! This is no sandbox: the child has the user's rights. Install a seat as you install a program.
 //!
 //! The crate refuses to know any architecture, any kernel and any file format. The one thing it maps into the serving

@@ -61,4 +61,14 @@ impl SeatOptions {
             ..SeatOptions::default()
         }
     }
+
+    /// Takes the word of `--seat`: where it is a file, the file is looked at too. Give the same word to
+    /// [`crate::Seats::choose`].
+    #[must_use]
+    pub fn wanting(mut self, wanted: Option<&str>) -> Self {
+        if let Some(file) = wanted.map(PathBuf::from).filter(|path| path.is_file()) {
+            self.files.push(file);
+        }
+        self
+    }
 }

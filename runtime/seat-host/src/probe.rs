@@ -12,6 +12,9 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+/// Set in the child, which is otherwise without environment.
+const MARK: &str = "BLOOMERY_SEAT_PROBE";
+
 /// What a seat answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probed {
@@ -29,6 +32,10 @@ pub struct Probed {
 /// How the library was refused, how the child ended without an answer, or the seat's own refusal.
 pub fn probe(library: &Library, facts: Option<&[u8]>, options: &SeatOptions) -> Result<Probed, SeatError> {
     let fault = |e: io::Error| SeatError::Probe { message: e.to_string() };
+    if std::env::var_os(MARK).is_some() {
+        // A program that does not answer `seat probe` but starts as usual would start itself again and again.
+        return Err(SeatError::Probe { message: "this process is a probe itself".into() });
+    }
     let request = write_request(library, facts, options.limit).map_err(fault)?;
     // Files in memory in place of pipes: nothing to drain, nothing to wait for, even when the seat leaves a process
     // behind that holds them open.
@@ -37,6 +44,7 @@ pub fn probe(library: &Library, facts: Option<&[u8]>, options: &SeatOptions) -> 
     let child = Command::new(&options.probe_program)
         .args(["seat", "probe"])
         .env_clear()
+        .env(MARK, "1")
         .current_dir("/")
         .stdin(request)
         .stdout(stdio(&answer)?)
@@ -48,7 +56,11 @@ pub fn probe(library: &Library, facts: Option<&[u8]>, options: &SeatOptions) -> 
     let last = last_line(&words);
     let Some(status) = status else { return Err(SeatError::Silent { limit: options.limit }) };
     let bytes = read_all(&answer, answer::MOST_BYTES).map_err(fault)?;
-    match answer::read(&bytes) {
+    let Some(bytes) = bytes.strip_prefix(answer::HELLO) else {
+        let program = options.probe_program.display();
+        return Err(SeatError::Probe { message: format!("{program} does not answer `seat probe`: {last}") });
+    };
+    match answer::read(bytes) {
         Some(read) => {
             let (head, body) = read?;
             judge(head, body)

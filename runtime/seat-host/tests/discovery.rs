@@ -111,6 +111,12 @@ fn a_seat_is_chosen_by_name_or_file() {
     assert_eq!(seats.choose("bad", Some("bad-seat-b")).expect("by name").info.name, "bad-seat-b");
     let path = root.path().join("two.so");
     assert_eq!(seats.choose("bad2", path.to_str()).expect("by file").info.name, "bad-seat-b");
+    let elsewhere = folder();
+    let file = elsewhere.path().join("three.so");
+    write(&file, &seat_named("bad-seat-c"));
+    let wanted = options(root.path()).wanting(file.to_str());
+    let with_file = Seats::discover(&wanted);
+    assert_eq!(with_file.choose("bad", file.to_str()).expect("by a new file").info.name, "bad-seat-c");
     let why = seats.choose("llama", Some("bad-seat-b")).expect_err("another architecture");
     assert!(matches!(&why, SeatError::OtherArchitecture { .. }));
     assert!(why.to_string().contains("bad, bad2") && why.to_string().contains("llama"), "{why}");

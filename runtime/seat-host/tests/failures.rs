@@ -66,6 +66,11 @@ fn executables_and_unrelated_libraries() {
     assert_eq!(refusal_in(here.path()), SeatError::Elf(ElfFault::Kind { found: 2 }));
 
     let here = folder();
+    c_file("program.c", &["-pie", "-fPIE"], &here.path().join("program.so"));
+    let why = refusal_in(here.path());
+    assert!(matches!(why, SeatError::Open { .. } | SeatError::NoTable { .. }), "{why:?}");
+
+    let here = folder();
     c_file("library.c", &["-shared", "-fPIC"], &here.path().join("library.so"));
     let why = refusal_in(here.path());
     assert!(matches!(why, SeatError::NoTable { .. }), "{why:?}");
@@ -243,9 +248,22 @@ fn descriptors_processes_and_exit_handlers() {
 }
 
 #[test]
+fn a_program_that_does_not_answer_probes_is_not_the_seats_fault() {
+    let folder = folder();
+    fs::write(folder.path().join("libseat_bad.so"), bad_seat()).expect("written");
+    for (program, words) in [("/bin/true", "does not answer"), ("/nowhere/at/all", "/nowhere/at/all")] {
+        let mut options = options(folder.path());
+        options.probe_program = program.into();
+        let seats = Seats::discover(&options);
+        let (_, why) = seats.unused().next().expect("refused");
+        assert!(matches!(why, SeatError::Probe { message } if message.contains(words)), "{why:?}");
+    }
+}
+
+#[test]
 fn the_child_sees_no_environment() {
     let why = declared("environment", LONG).expect_err("told");
-    assert_eq!(why, SeatError::Refused { message: "variables [] in /".into() });
+    assert_eq!(why, SeatError::Refused { message: "variables [\"BLOOMERY_SEAT_PROBE\"] in /".into() });
 }
 
 #[test]
