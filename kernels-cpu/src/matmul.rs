@@ -65,22 +65,24 @@ impl Rows<'_> {
 pub struct Scratch {
     tiles: Aligned<u8>,
     sums: Aligned<f32>,
+    spare: Aligned<u8>,
 }
 
 impl Scratch {
-    /// Room for tiles and for partial sums; contents are whatever an earlier product left.
+    /// Room for tiles, for partial sums and for incomplete groups; contents are whatever an earlier product left.
     #[inline(always)]
-    fn parts<T: tile::Tile>(&mut self, tiles: usize, sums: usize) -> (&mut [T], &mut [f32]) {
+    fn parts<T: tile::Tile>(&mut self, tiles: usize, sums: usize) -> (&mut [T], &mut [f32], &mut [u8]) {
         if self.tiles.len() < tiles * size_of::<T>() {
             self.tiles.resize(tiles * size_of::<T>());
         }
         if self.sums.len() < sums {
             self.sums.resize(sums);
         }
+        self.spare.resize(drive::SPARE_BYTES);
         const { assert!(align_of::<T>() <= 64) };
         // SAFETY: the bytes are initialised, aligned to 64 and enough for `tiles` tiles; any bit pattern is a tile.
         let tiles = unsafe { std::slice::from_raw_parts_mut(self.tiles.as_mut_ptr().cast::<T>(), tiles) };
-        (tiles, &mut self.sums)
+        (tiles, &mut self.sums, &mut self.spare)
     }
 }
 

@@ -46,6 +46,9 @@ impl Lanes for Avx2 {
                     _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(at!($row)), at!($row + 4))
                 };
             }
+            // Eight rows take half of what sixteen would.
+            _mm_prefetch::<_MM_HINT_T2>(bytes.ahead(0).cast());
+            _mm_prefetch::<_MM_HINT_T2>(bytes.ahead(1).cast());
             let (a, b, c, d) = (two!(0), two!(1), two!(2), two!(3));
             let (ab_low, ab_high) = (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
             let (cd_low, cd_high) = (_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
@@ -114,10 +117,6 @@ impl Lanes for Avx2 {
     fn repeat(self, a: __m256i, k: u8) -> __m256i {
         let order: [u8; 16] = std::array::from_fn(|i| 4 * (i as u8 / 4) + k);
         op!(_mm256_shuffle_epi8(a, _mm256_broadcastsi128_si256(_mm_loadu_si128(order.as_ptr().cast()))))
-    }
-    #[inline(always)]
-    fn prefetch(self, address: *const u8) {
-        op!(_mm_prefetch::<_MM_HINT_T1>(address.cast()))
     }
     #[inline(always)]
     fn pair01(self, a: __m256i) -> __m256i {

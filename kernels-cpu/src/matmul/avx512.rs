@@ -49,6 +49,11 @@ impl Lanes for Avx512 {
                     _mm512_inserti32x4::<3>(v, at!($row + 12))
                 }};
             }
+            // Into the outer caches only: these requests are spread over the decoding, each well ahead of its use.
+            _mm_prefetch::<_MM_HINT_T2>(bytes.ahead(0).cast());
+            _mm_prefetch::<_MM_HINT_T2>(bytes.ahead(1).cast());
+            _mm_prefetch::<_MM_HINT_T2>(bytes.ahead(2).cast());
+            _mm_prefetch::<_MM_HINT_T2>(bytes.ahead(3).cast());
             let (a, b, c, d) = (four!(0), four!(1), four!(2), four!(3));
             let (ab_low, ab_high) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
             let (cd_low, cd_high) = (_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
@@ -117,10 +122,6 @@ impl Lanes for Avx512 {
     fn repeat(self, a: __m512i, k: u8) -> __m512i {
         let order: [u8; 16] = std::array::from_fn(|i| 4 * (i as u8 / 4) + k);
         op!(_mm512_shuffle_epi8(a, _mm512_broadcast_i32x4(_mm_loadu_si128(order.as_ptr().cast()))))
-    }
-    #[inline(always)]
-    fn prefetch(self, address: *const u8) {
-        op!(_mm_prefetch::<_MM_HINT_T1>(address.cast()))
     }
     #[inline(always)]
     fn pair01(self, a: __m512i) -> __m512i {

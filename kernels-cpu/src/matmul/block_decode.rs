@@ -252,7 +252,7 @@ impl<F: BlockFormat> BlockDecode for RowWise<F> {
                 *byte = (*value as u8).wrapping_add(F::OFFSET);
             }
         }
-        let bytes = RowBytes::new(256, |lane| &bytes.0[lane]);
+        let bytes = RowBytes::new(bytes.0.as_flattened(), 256, 256);
         for chunk in 0..16 {
             tile.q[4 * chunk..][..4].copy_from_slice(&l.columns(bytes.sixteen(16 * chunk)));
         }

@@ -20,6 +20,11 @@ const MANY: usize = 16;
 /// How many then.
 pub(crate) const TILES: usize = 4;
 
+/// Most bytes that 256 values of a row take.
+const MOST_BYTES: usize = 8 * 34;
+/// Room for the groups of a tile that are not all in the file.
+pub(crate) const SPARE_BYTES: usize = MAX_WIDTH * MOST_BYTES;
+
 const GROUP: usize = 256;
 
 /// A checked product: the ranges are inside, kinds and widths fit, the output has the shape.
@@ -31,24 +36,33 @@ pub(crate) struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// The rows of a tile that starts at weight row `first`; lanes beyond the last row repeat it.
+    /// Bytes `part` of the rows of the tile that starts at weight row `first`. Rows beyond the last, and bytes beyond a row's end, are
+    /// zeros (`spare` holds them).
     #[inline(always)]
-    fn tile_rows(&self, first: usize) -> RowBytes<'a> {
-        let last = self.weight_rows.end - 1;
-        RowBytes::new(self.weights.row_bytes(), |lane| self.weights.row((first + lane).min(last)))
-    }
-
-    /// Asks for the part of the following tile that corresponds to bytes `part` of the rows of the tile at `first`.
-    #[inline(always)]
-    fn prefetch<L: Lanes>(&self, l: L, first: usize, part: Range<usize>) {
-        let next = first + L::WIDTH;
-        if next < self.weight_rows.end {
-            let start = next * self.weights.row_bytes() + part.start * L::WIDTH;
-            let end = start + part.len() * L::WIDTH;
-            for offset in (start..end.min(self.weights.data().len())).step_by(64) {
-                l.prefetch(self.weights.data().as_ptr().wrapping_add(offset));
-            }
+    fn tile_rows<'s>(
+        &self,
+        first: usize,
+        width: usize,
+        part: Range<usize>,
+        spare: &'s mut [u8],
+    ) -> RowBytes<'s>
+    where
+        'a: 's,
+    {
+        let row_bytes = self.weights.row_bytes();
+        if first + MAX_WIDTH <= self.weight_rows.end && part.end <= row_bytes {
+            let data = self.weights.data();
+            // Tiles read sixteen rows side by side, which no hardware prefetcher follows: ask for the next tile, front to back.
+            let next = (first + width) * row_bytes + part.start * width;
+            return RowBytes::new(&data[first * row_bytes + part.start..], row_bytes, part.len())
+                .and_prefetch(data.as_ptr().wrapping_add(next), width);
         }
+        spare.fill(0);
+        for (row, target) in (first..self.weight_rows.end).zip(spare.chunks_exact_mut(MOST_BYTES)) {
+            let source = &self.weights.row(row)[part.start..part.end.min(row_bytes)];
+            target[..source.len()].copy_from_slice(source);
+        }
+        RowBytes::new(spare, MOST_BYTES, part.len())
     }
 
     #[inline(always)]
@@ -85,7 +99,8 @@ trait Family<L: Lanes> {
     type Tile: super::tile::Tile;
     /// Groups of a row of `cols` values, a shorter last one included.
     fn groups(cols: usize) -> usize;
-    fn decode(l: L, job: &Job<'_>, rows: &RowBytes<'_>, group: usize, first: usize, tile: &mut Self::Tile);
+    /// Decodes group `group` of the rows from `first` on.
+    fn decode(l: L, job: &Job<'_>, first: usize, group: usize, tile: &mut Self::Tile, spare: &mut [u8]);
     /// Multiplies the tiles with `N` activation rows from `index` on; `sums` is `[tile][row of the pass][lane]`.
     fn multiply<const N: usize>(
         l: L,
@@ -103,23 +118,19 @@ trait Family<L: Lanes> {
 fn run<L: Lanes, F: Family<L>>(l: L, job: &Job<'_>, out: &mut OutTile<'_>, scratch: &mut Scratch) {
     let count = job.activation_rows.len();
     let most = if count >= MANY { TILES } else { 1 };
-    let (tiles, sums) = scratch.parts::<F::Tile>(most, count.min(PASS) * most * MAX_WIDTH);
+    let (tiles, sums, spare) = scratch.parts::<F::Tile>(most, count.min(PASS) * most * MAX_WIDTH);
     let groups = F::groups(job.weights.cols());
     let end = job.weight_rows.end;
     for first in job.weight_rows.clone().step_by(L::WIDTH * most) {
         let rows = (end - first).min(L::WIDTH * most);
         let used = rows.div_ceil(L::WIDTH);
-        let mut starts = [job.tile_rows(first); TILES];
-        for (tile, start) in starts.iter_mut().enumerate().take(used).skip(1) {
-            *start = job.tile_rows(first + tile * L::WIDTH);
-        }
         for pass in (0..count).step_by(PASS) {
             let pass = pass..count.min(pass + PASS);
             let sums = &mut sums[..used * pass.len() * L::WIDTH];
             sums.fill(0.0);
             for group in 0..groups {
-                for (tile, start) in tiles[..used].iter_mut().zip(&starts) {
-                    F::decode(l, job, start, group, first, tile);
+                for (number, tile) in tiles[..used].iter_mut().enumerate() {
+                    F::decode(l, job, first + number * L::WIDTH, group, tile, spare);
                 }
                 let tiles = &tiles[..used];
                 let mut index = pass.start;
@@ -197,12 +208,10 @@ impl<L: Lanes, D: GroupDecode> Family<L> for Groups<D> {
     }
 
     #[inline(always)]
-    fn decode(l: L, job: &Job<'_>, rows: &RowBytes<'_>, group: usize, first: usize, tile: &mut GroupTile<L>) {
+    fn decode(l: L, job: &Job<'_>, first: usize, group: usize, tile: &mut GroupTile<L>, spare: &mut [u8]) {
         let bytes = D::TYPE.block_bytes();
-        if job.activation_rows.len() < MANY {
-            job.prefetch(l, first, group * bytes..(group + 1) * bytes);
-        }
-        D::decode(l, &rows.part(group * bytes, bytes), tile);
+        let part = group * bytes..(group + 1) * bytes;
+        D::decode(l, &job.tile_rows(first, L::WIDTH, part, spare), tile);
     }
 
     #[inline(always)]
@@ -237,12 +246,6 @@ pub(crate) fn groups<L: Lanes, D: GroupDecode>(
     run::<L, Groups<D>>(l, job, out, scratch);
 }
 
-/// Most bytes that eight blocks of 32 take.
-const MOST_BYTES: usize = 8 * 34;
-
-#[repr(align(64))]
-struct LastRows([[u8; MOST_BYTES]; MAX_WIDTH]);
-
 /// The 32-value types.
 struct Blocks<D>(PhantomData<D>);
 
@@ -255,25 +258,11 @@ impl<L: Lanes, D: BlockDecode> Family<L> for Blocks<D> {
     }
 
     #[inline(always)]
-    fn decode(l: L, job: &Job<'_>, rows: &RowBytes<'_>, group: usize, first: usize, tile: &mut BlockTile<L>) {
+    fn decode(l: L, job: &Job<'_>, first: usize, group: usize, tile: &mut BlockTile<L>, spare: &mut [u8]) {
         let bytes = D::TYPE.block_bytes() * GROUP / D::TYPE.block_len();
-        let end = rows.len().min((group + 1) * bytes);
-        if job.activation_rows.len() < MANY {
-            job.prefetch(l, first, group * bytes..end);
-        }
-        let mut last;
-        let whole = if end == (group + 1) * bytes {
-            rows.part(group * bytes, bytes)
-        } else {
-            // Missing blocks are zero bytes: their scales are zero, or multiply zero quants of zero scale.
-            last = LastRows([[0; MOST_BYTES]; MAX_WIDTH]);
-            for (lane, target) in last.0.iter_mut().enumerate().take(L::WIDTH) {
-                let source = &rows.row(lane)[group * bytes..];
-                target[..source.len()].copy_from_slice(source);
-            }
-            RowBytes::new(bytes, |lane| &last.0[lane])
-        };
-        D::decode(l, &whole, tile);
+        // Missing blocks of the last group are zero bytes: their scales are zero, or multiply zero quants of zero scale.
+        let part = group * bytes..(group + 1) * bytes;
+        D::decode(l, &job.tile_rows(first, L::WIDTH, part, spare), tile);
     }
 
     #[inline(always)]

@@ -278,7 +278,7 @@ impl<F: GroupFormat> GroupDecode for RowWise<F> {
                 pair[j][lane] = (two[0] as u16 as u32 | (two[1] as u16 as u32) << 16) as i32;
             }
         }
-        let bytes = RowBytes::new(256, |lane| &bytes.0[lane]);
+        let bytes = RowBytes::new(bytes.0.as_flattened(), 256, 256);
         for chunk in 0..16 {
             tile.q[4 * chunk..][..4].copy_from_slice(&l.columns(bytes.sixteen(16 * chunk)));
         }

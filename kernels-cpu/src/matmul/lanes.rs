@@ -6,68 +6,84 @@
 /// Most rows of a tile.
 pub(crate) const MAX_WIDTH: usize = 16;
 
-/// The bytes of the same block run of up to sixteen rows.
+/// `len` bytes of each of sixteen rows that lie `stride` apart.
 #[derive(Clone, Copy)]
 pub(crate) struct RowBytes<'a> {
-    start: [*const u8; MAX_WIDTH],
+    start: *const u8,
+    stride: usize,
     len: usize,
+    ahead: *const u8,
+    ahead_rows: usize,
     owner: std::marker::PhantomData<&'a [u8]>,
 }
 
 impl<'a> RowBytes<'a> {
-    /// Rows of equal length; `row(i)` for lanes 0..16. Panics when lengths differ.
+    /// Sixteen rows of `len` bytes in `bytes`, the first at its start. Panics when they do not fit.
     #[inline(always)]
-    pub fn new(len: usize, row: impl Fn(usize) -> &'a [u8]) -> Self {
-        let start = std::array::from_fn(|lane| {
-            let bytes = row(lane);
-            assert!(bytes.len() >= len, "a row of {} bytes is shorter than {len}", bytes.len());
-            bytes.as_ptr()
-        });
-        RowBytes { start, len, owner: std::marker::PhantomData }
+    pub fn new(bytes: &'a [u8], stride: usize, len: usize) -> Self {
+        assert!(
+            len <= stride && (MAX_WIDTH - 1) * stride + len <= bytes.len(),
+            "{MAX_WIDTH} rows of {len} bytes, {stride} apart, in {}",
+            bytes.len()
+        );
+        RowBytes {
+            start: bytes.as_ptr(),
+            stride,
+            len,
+            ahead: std::ptr::null(),
+            ahead_rows: 0,
+            owner: std::marker::PhantomData,
+        }
     }
 
-    /// `len` bytes of each row from `offset`. Panics when there are fewer.
+    /// While these bytes are used, asks for as many from `address` on, in ascending order. Nothing need be readable there.
+    /// `rows` is how many rows are used.
     #[inline(always)]
-    pub fn part(&self, offset: usize, len: usize) -> RowBytes<'a> {
-        assert!(offset <= self.len && len <= self.len - offset, "{len} bytes at {offset} of {}", self.len);
-        // SAFETY: `offset` is at most the length of every row, as was just checked.
-        let start = std::array::from_fn(|lane| unsafe { self.start[lane].add(offset) });
-        RowBytes { start, len, owner: self.owner }
+    pub fn and_prefetch(self, address: *const u8, rows: usize) -> Self {
+        RowBytes { ahead: address, ahead_rows: rows, ..self }
     }
 
     /// The bytes of one row.
     #[inline(always)]
     pub fn row(&self, lane: usize) -> &'a [u8] {
-        // SAFETY: the constructors keep `len` readable bytes behind each pointer for the lifetime.
-        unsafe { std::slice::from_raw_parts(self.start[lane], self.len) }
+        assert!(lane < MAX_WIDTH, "row {lane} of {MAX_WIDTH}");
+        // SAFETY: the constructor saw `len` bytes of every row inside the borrowed slice.
+        unsafe { std::slice::from_raw_parts(self.start.add(lane * self.stride), self.len) }
     }
 
-    /// Pointers to sixteen readable bytes of every row at `offset`. Panics when there are fewer.
+    /// Sixteen bytes of every row from `offset`. Panics when there are fewer.
     #[inline(always)]
-    pub fn sixteen(&self, offset: usize) -> Sixteen<'_> {
+    pub fn sixteen(&self, offset: usize) -> Sixteen<'a> {
         assert!(offset + 16 <= self.len, "16 bytes at {offset} of {}", self.len);
-        Sixteen { rows: self, offset }
-    }
-
-    /// Bytes of each row.
-    #[inline(always)]
-    pub fn len(&self) -> usize {
-        self.len
+        Sixteen {
+            start: self.start.wrapping_add(offset),
+            stride: self.stride,
+            ahead: self.ahead.wrapping_add(self.ahead_rows * offset),
+            owner: self.owner,
+        }
     }
 }
 
-/// Sixteen bytes of every row, known to be readable.
+/// Sixteen bytes of each of sixteen rows, known to be readable.
 #[derive(Clone, Copy)]
 pub(crate) struct Sixteen<'a> {
-    rows: &'a RowBytes<'a>,
-    offset: usize,
+    start: *const u8,
+    stride: usize,
+    ahead: *const u8,
+    owner: std::marker::PhantomData<&'a [u8]>,
 }
 
 impl Sixteen<'_> {
-    /// Where lane `lane` reads.
+    /// Where lane `lane` (0..16) reads.
     #[inline(always)]
     pub fn pointer(&self, lane: usize) -> *const u8 {
-        self.rows.start[lane].wrapping_add(self.offset)
+        self.start.wrapping_add(lane * self.stride)
+    }
+
+    /// The four cache lines to ask for meanwhile, which need not be readable.
+    #[inline(always)]
+    pub fn ahead(&self, line: usize) -> *const u8 {
+        self.ahead.wrapping_add(64 * line)
     }
 }
 
@@ -108,8 +124,6 @@ pub(crate) trait Lanes: Copy {
     fn min8(self, a: Self::I, b: Self::I) -> Self::I;
     /// Byte `k` of a lane in all its four bytes.
     fn repeat(self, a: Self::I, k: u8) -> Self::I;
-    /// Asks for the cache line at an address, which need not be readable, into the second-level cache.
-    fn prefetch(self, address: *const u8);
     /// Bytes 0 and 1 as a pair of i16, zero-extended.
     fn pair01(self, a: Self::I) -> Self::I;
     /// Bytes 2 and 3 as a pair of i16, zero-extended.
