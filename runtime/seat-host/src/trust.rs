@@ -8,9 +8,10 @@ const GROUP_WRITES: u32 = 0o020;
 const OTHERS_WRITE: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 
-/// Refuses a file or folder that others than root, this user and the owner of the running program could change: the
-/// thing itself must not be writable by others or by a shared group, nor the folder it lies in; a folder further up must not
-/// be writable by others unless it is sticky, as `/tmp` is.
+/// Refuses a file or folder that others could change. The thing itself and the folder it lies in must belong to root, to
+/// this user or to the owner of the running program, and be writable by no others and no shared group. A folder
+/// further up must not be writable by others unless it is sticky, as `/tmp` is; whose it is is not asked, since containers
+/// commonly run as root on somebody's checkout.
 ///
 /// # Errors
 /// [`SeatError::Untrusted`] with the part of the path that is too open, [`SeatError::Read`] when it cannot be looked at.
@@ -24,7 +25,7 @@ pub fn check(path: &Path) -> Result<(), SeatError> {
     for (depth, part) in path.ancestors().enumerate() {
         let facts = std::fs::metadata(part).map_err(read)?;
         let untrusted = |what: String| Err(SeatError::Untrusted { path: part.into(), what });
-        if !trusted.contains(&facts.uid()) {
+        if depth <= 1 && !trusted.contains(&facts.uid()) {
             return untrusted(format!("belongs to user {}", facts.uid()));
         }
         let mode = facts.mode();

@@ -23,6 +23,9 @@ pub struct CpuCall {
     pub rows: u32,
 }
 
+/// What a seat does: facts in, program out.
+pub type Declare = fn(&ModelFacts) -> Result<Program>;
+
 /// A seat's own operator: the call, its operands, room for its results.
 pub type CpuOp = fn(&CpuCall, &[&[f32]], &mut [f32]) -> Result<()>;
 
@@ -30,10 +33,7 @@ pub type CpuOp = fn(&CpuCall, &[&[f32]], &mut [f32]) -> Result<()>;
 ///
 /// # Errors
 /// A message for the operator: the seat's refusal, or its panic with the place.
-pub fn declare_bytes(
-    request: &[u8],
-    declare: fn(&ModelFacts) -> Result<Program>,
-) -> std::result::Result<Vec<u8>, String> {
+pub fn declare_bytes(request: &[u8], declare: Declare) -> std::result::Result<Vec<u8>, String> {
     guard(|| {
         let facts: ModelFacts =
             serde_json::from_slice(request).map_err(|e| format!("the host's facts cannot be read: {e}"))?;
@@ -107,7 +107,7 @@ pub fn guard<T>(f: impl FnOnce() -> std::result::Result<T, String>) -> std::resu
 /// bloomery_seat::export_seat! { name: "own", architectures: ["own"], declare: declare, cpu_op: run }
 /// ```
 ///
-/// `declare` is a `fn(&ModelFacts) -> Result<Program>`, `cpu_op` a [`export::CpuOp`](crate::export::CpuOp).
+/// `declare` is a [`export::Declare`](crate::export::Declare), `cpu_op` a [`export::CpuOp`](crate::export::CpuOp).
 /// Version and licence are those of the seat's own manifest.
 #[macro_export]
 macro_rules! export_seat {

@@ -1,6 +1,7 @@
 //! The conformance checks find what is wrong: each of these seats has one mistake.
 
 use bloomery_seat::conformance::Conformance;
+use bloomery_seat::export::Declare;
 use bloomery_seat::prelude::*;
 use bloomery_seat::program::{Meta, TensorFacts};
 
@@ -38,11 +39,11 @@ mod right {
 }
 
 /// Exported once a program, so the faulty ones are tables of their own made from the good one's type.
-fn table(declare: fn(&ModelFacts) -> Result<Program>) -> bloomery_seat::abi::SeatRef {
+fn table(declare: Declare) -> bloomery_seat::abi::SeatRef {
     use bloomery_seat::abi::abi_stable::{prefix_type::PrefixTypeTrait, std_types::*};
     use std::cell::Cell;
     thread_local! {
-        static DECLARE: Cell<Option<fn(&ModelFacts) -> Result<Program>>> = const { Cell::new(None) };
+        static DECLARE: Cell<Option<Declare>> = const { Cell::new(None) };
     }
     DECLARE.set(Some(declare));
     extern "C" fn call(request: RSlice<'_, u8>) -> RResult<RVec<u8>, RString> {
@@ -55,7 +56,7 @@ fn table(declare: fn(&ModelFacts) -> Result<Program>) -> bloomery_seat::abi::Sea
         .leak_into_prefix()
 }
 
-fn failures(declare: fn(&ModelFacts) -> Result<Program>) -> String {
+fn failures(declare: Declare) -> String {
     Conformance::new(table(declare), facts()).failures().join("\n")
 }
 

@@ -17,7 +17,11 @@ pub struct Seat {
     pub declare: extern "C" fn(RSlice<'_, u8>) -> RResult<RVec<u8>, RString>,
     #[sabi(last_prefix_field)]
     pub cpu_op: ROption<
-        extern "C" fn(RSlice<'_, u8>, RSlice<'_, RSlice<'_, f32>>, RSliceMut<'_, f32>) -> RResult<(), RString>,
+        extern "C" fn(
+            RSlice<'_, u8>,
+            RSlice<'_, RSlice<'_, f32>>,
+            RSliceMut<'_, f32>,
+        ) -> RResult<(), RString>,
     >,
 }
 

@@ -16,7 +16,8 @@ const INFO: &str = concat!(
 );
 
 extern "C" fn declare(request: RSlice<'_, u8>) -> RResult<RVec<u8>, RString> {
-    let facts: ModelFacts = match bloomery_seat::facts_from_json(&String::from_utf8_lossy(request.as_slice())) {
+    let facts: ModelFacts = match bloomery_seat::facts_from_json(&String::from_utf8_lossy(request.as_slice()))
+    {
         Ok(facts) => facts,
         Err(e) => return RResult::RErr(e.to_string().into()),
     };

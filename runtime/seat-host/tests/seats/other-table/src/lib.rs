@@ -33,5 +33,4 @@ extern "C" fn load() -> RootModuleResult {
 // SAFETY: abi_stable 0.11's own name for a library's header.
 #[unsafe(export_name = "_1as_0lib_1header_0root_bmodule_bloader")]
 // SAFETY: `load` returns the type named here.
-static HEADER: LibHeader =
-    unsafe { LibHeader::from_constructor::<abi::SeatRef>(load, CheckTypeLayout::Yes) };
+static HEADER: LibHeader = unsafe { LibHeader::from_constructor::<abi::SeatRef>(load, CheckTypeLayout::Yes) };
