@@ -12,7 +12,7 @@ pub use llama_server::{LLAMA_SERVER, Row, Side, Standing};
 pub use normalise::{FlagError, normalise};
 pub use schema::{
     BackendFlag, CacheTypeFlag, ChatFlags, Command, EngineFlags, Flags, HttpFlags, LogFlags, ModelFlags, SamplingFlags,
-    SeatAction, SeatFlags, WhenFlag,
+    SeatFlags, WhenFlag,
 };
 
 /// Why a command line is not accepted.

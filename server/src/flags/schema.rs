@@ -49,43 +49,16 @@ pub struct Flags {
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
     /// List, show and check the seats (architecture plugins) that this server can find.
+    ///
+    /// `seat list`, `seat show NAME [MODEL] [--dot]`, `seat check FILE [MODEL]`.
     Seat {
         /// What to do.
-        #[command(subcommand)]
-        action: SeatAction,
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ACTION")]
+        words: Vec<String>,
     },
     /// Print the generated part of the serving manual.
     #[command(hide = true)]
     DocsFlags,
-}
-
-/// Actions on seats.
-#[derive(Debug, Clone, Subcommand)]
-pub enum SeatAction {
-    /// List the seats that were found, where, and why some are not used.
-    List,
-    /// Print what one seat says of itself.
-    Show {
-        /// Name of a seat, or a file.
-        seat: String,
-        /// Print the graph that it declares for this model, in Graphviz' language.
-        #[arg(long, value_name = "MODEL")]
-        dot: Option<PathBuf>,
-    },
-    /// Load a seat's file in a child process and check all it promises, with a model if one is given.
-    Check {
-        /// The shared library.
-        file: PathBuf,
-        /// A model that it should declare.
-        model: Option<PathBuf>,
-    },
-    /// The child's side of a check; used by this program itself.
-    #[command(hide = true)]
-    Probe {
-        /// Passed on.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        rest: Vec<String>,
-    },
 }
 
 /// Which model to serve.

@@ -67,7 +67,7 @@ pub fn app_with(words: &[&str], speed: toy::Speed) -> Arc<App> {
     let n_slots = 2;
     let engine = Engine::start_with(
         Box::new(toy::Toy::new(&tokenizer, speed)),
-        Arc::new(TokenizerVocabulary::new(tokenizer.clone())),
+        Arc::new(TokenizerVocabulary::new(tokenizer.clone(), &[])),
         EngineSettings { n_slots, n_ctx_slot: N_CTX, n_batch: 64, ..EngineSettings::default() },
     )
     .unwrap();
