@@ -19,6 +19,7 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod block_decode;
+mod direct;
 #[cfg(target_arch = "x86_64")]
 mod dispatch;
 mod drive;

@@ -1,7 +1,7 @@
 //! Decoding of the 32-value types, one row a lane, eight blocks at a time.
 
 use super::lanes::{Lanes, MAX_WIDTH, RowBytes};
-use super::tile::{BlockDecode, BlockTile};
+use super::tile::{BlockDecode, BlockSink, unroll};
 use bloomery_formats::WeightType;
 use bloomery_formats::block_formats::{BlockFormat, Blocks};
 use bloomery_formats::tables::{FP4_VALUES, IQ4_VALUES};
@@ -22,9 +22,12 @@ pub(crate) const fn shifted(table: &[i8; 16], offset: u8) -> [u8; 16] {
 #[inline(always)]
 fn words<L: Lanes, const N: usize>(l: L, rows: &RowBytes<'_>) -> [L::I; N] {
     let mut words = [l.splat(0); N];
-    for chunk in 0..N / 4 {
-        words[4 * chunk..][..4].copy_from_slice(&l.columns(rows.sixteen(16 * chunk)));
-    }
+    unroll!(CHUNK in [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16] {
+        if CHUNK < N / 4 {
+            let columns = l.columns(rows.sixteen(16 * CHUNK));
+            words[4 * CHUNK..][..4].copy_from_slice(&columns);
+        }
+    });
     let rest = N % 4;
     if rest > 0 {
         let last = l.columns(rows.sixteen(4 * N - 16));
@@ -35,26 +38,47 @@ fn words<L: Lanes, const N: usize>(l: L, rows: &RowBytes<'_>) -> [L::I; N] {
 
 /// Sixteen bytes of nibbles: low halves are the first sixteen values, high halves the others.
 #[inline(always)]
-fn nibbles<L: Lanes>(l: L, words: [L::I; 4], q: &mut [L::I]) {
+fn nibbles<L: Lanes>(l: L, words: [L::I; 4]) -> [L::I; 8] {
     let four = l.splat8(15);
+    let mut q = [l.splat(0); 8];
     for (j, word) in words.into_iter().enumerate() {
         q[j] = l.and(word, four);
         q[4 + j] = l.and(l.shr(word, 4), four);
     }
+    q
 }
 
 /// Adds the fifth bits: bit i of `top` belongs to value i.
 #[inline(always)]
-fn fifth_bits<L: Lanes>(l: L, top: L::I, q: &mut [L::I]) {
+fn fifth_bits<L: Lanes>(l: L, top: L::I, mut q: [L::I; 8]) -> [L::I; 8] {
     let select = l.splat(0x8040_2010);
     let bit = l.splat8(16);
     let shifted = l.shl(top, 4);
-    for j in 0..8 {
+    for (j, word) in q.iter_mut().enumerate() {
         // Four consecutive bits, in the high half of byte j / 2 of one of the two words.
         let source = if j % 2 == 0 { shifted } else { top };
         let bits = l.and(l.repeat(source, j as u8 / 2), select);
-        q[j] = l.or(q[j], l.min8(bits, bit));
+        *word = l.or(*word, l.min8(bits, bit));
     }
+    q
+}
+
+/// Looks the values up.
+#[inline(always)]
+fn looked_up<L: Lanes>(l: L, table: &[u8; 16], mut q: [L::I; 8]) -> [L::I; 8] {
+    for word in &mut q {
+        *word = l.lookup(table, *word);
+    }
+    q
+}
+
+/// Hands a block over.
+#[inline(always)]
+fn put<L: Lanes>(l: L, block: usize, q: [L::I; 8], d: L::F, second: L::F, sink: &mut impl BlockSink<L>) {
+    for (j, word) in q.into_iter().enumerate() {
+        sink.word(l, 8 * block + j, word);
+    }
+    sink.floats(l, block, d, second);
 }
 
 /// Four dwords from `words[first]` on, `bits` into it.
@@ -80,18 +104,21 @@ fn half_and_nibbles<L: Lanes>(l: L, words: &[L::I; 36], block: usize) -> (L::F, 
     }
 }
 
+const IQ4: [u8; 16] = shifted(&IQ4_VALUES, 128);
+const FP4: [u8; 16] = shifted(&FP4_VALUES, 16);
+
 pub(crate) struct Q4_0;
 impl BlockDecode for Q4_0 {
     const TYPE: WeightType = WeightType::Q4_0;
     const OFFSET: u8 = 8;
     #[inline(always)]
-    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut BlockTile<L>) {
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, sink: &mut impl BlockSink<L>) {
+        let none = l.fsplat(0.0);
         let words = words::<L, 36>(l, rows);
-        for block in 0..8 {
-            let (d, bytes) = half_and_nibbles(l, &words, block);
-            tile.d[block] = d;
-            nibbles(l, bytes, &mut tile.q[8 * block..][..8]);
-        }
+        unroll!(BLOCK in [0 1 2 3 4 5 6 7] {
+            let (d, bytes) = half_and_nibbles(l, &words, BLOCK);
+            put(l, BLOCK, nibbles(l, bytes), d, none, sink);
+        });
     }
 }
 
@@ -100,18 +127,13 @@ impl BlockDecode for Iq4Nl {
     const TYPE: WeightType = WeightType::IQ4_NL;
     const OFFSET: u8 = 128;
     #[inline(always)]
-    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut BlockTile<L>) {
-        const TABLE: [u8; 16] = shifted(&IQ4_VALUES, 128);
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, sink: &mut impl BlockSink<L>) {
+        let none = l.fsplat(0.0);
         let words = words::<L, 36>(l, rows);
-        for block in 0..8 {
-            let (d, bytes) = half_and_nibbles(l, &words, block);
-            tile.d[block] = d;
-            let q = &mut tile.q[8 * block..][..8];
-            nibbles(l, bytes, q);
-            for word in q {
-                *word = l.lookup(&TABLE, *word);
-            }
-        }
+        unroll!(BLOCK in [0 1 2 3 4 5 6 7] {
+            let (d, bytes) = half_and_nibbles(l, &words, BLOCK);
+            put(l, BLOCK, looked_up(l, &IQ4, nibbles(l, bytes)), d, none, sink);
+        });
     }
 }
 
@@ -121,14 +143,13 @@ impl BlockDecode for Q4_1 {
     const HAS_MIN: bool = true;
     const OFFSET: u8 = 0;
     #[inline(always)]
-    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut BlockTile<L>) {
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, sink: &mut impl BlockSink<L>) {
         let words = words::<L, 40>(l, rows);
-        for block in 0..8 {
-            let head = words[5 * block];
-            tile.d[block] = l.f16_low(head);
-            tile.second[block] = l.f16_high(head);
-            nibbles(l, four(l, &words, 5 * block + 1, 0), &mut tile.q[8 * block..][..8]);
-        }
+        unroll!(BLOCK in [0 1 2 3 4 5 6 7] {
+            let head = words[5 * BLOCK];
+            let q = nibbles(l, four(l, &words, 5 * BLOCK + 1, 0));
+            put(l, BLOCK, q, l.f16_low(head), l.f16_high(head), sink);
+        });
     }
 }
 
@@ -137,21 +158,19 @@ impl BlockDecode for Q5_0 {
     const TYPE: WeightType = WeightType::Q5_0;
     const OFFSET: u8 = 16;
     #[inline(always)]
-    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut BlockTile<L>) {
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, sink: &mut impl BlockSink<L>) {
+        let none = l.fsplat(0.0);
         let words = words::<L, 44>(l, rows);
-        for block in 0..8 {
-            let first = 11 * (block / 2);
-            let (d, top, bytes) = if block % 2 == 0 {
-                let top = l.funnel(words[first], words[first + 1], 16);
-                (l.f16_low(words[first]), top, four(l, &words, first + 1, 16))
+        unroll!(BLOCK in [0 1 2 3 4 5 6 7] {
+            const FIRST: usize = 11 * (BLOCK / 2);
+            let (d, top, bytes) = if BLOCK % 2 == 0 {
+                let top = l.funnel(words[FIRST], words[FIRST + 1], 16);
+                (l.f16_low(words[FIRST]), top, four(l, &words, FIRST + 1, 16))
             } else {
-                (l.f16_high(words[first + 5]), words[first + 6], four(l, &words, first + 7, 0))
+                (l.f16_high(words[FIRST + 5]), words[FIRST + 6], four(l, &words, FIRST + 7, 0))
             };
-            tile.d[block] = d;
-            let q = &mut tile.q[8 * block..][..8];
-            nibbles(l, bytes, q);
-            fifth_bits(l, top, q);
-        }
+            put(l, BLOCK, fifth_bits(l, top, nibbles(l, bytes)), d, none, sink);
+        });
     }
 }
 
@@ -161,16 +180,13 @@ impl BlockDecode for Q5_1 {
     const HAS_MIN: bool = true;
     const OFFSET: u8 = 0;
     #[inline(always)]
-    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut BlockTile<L>) {
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, sink: &mut impl BlockSink<L>) {
         let words = words::<L, 48>(l, rows);
-        for block in 0..8 {
-            let head = words[6 * block];
-            tile.d[block] = l.f16_low(head);
-            tile.second[block] = l.f16_high(head);
-            let q = &mut tile.q[8 * block..][..8];
-            nibbles(l, four(l, &words, 6 * block + 2, 0), q);
-            fifth_bits(l, words[6 * block + 1], q);
-        }
+        unroll!(BLOCK in [0 1 2 3 4 5 6 7] {
+            let head = words[6 * BLOCK];
+            let q = fifth_bits(l, words[6 * BLOCK + 1], nibbles(l, four(l, &words, 6 * BLOCK + 2, 0)));
+            put(l, BLOCK, q, l.f16_low(head), l.f16_high(head), sink);
+        });
     }
 }
 
@@ -179,24 +195,26 @@ impl BlockDecode for Q8_0 {
     const TYPE: WeightType = WeightType::Q8_0;
     const OFFSET: u8 = 128;
     #[inline(always)]
-    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut BlockTile<L>) {
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, sink: &mut impl BlockSink<L>) {
+        let none = l.fsplat(0.0);
         let words = words::<L, 68>(l, rows);
-        let sign = l.splat8(0x80);
-        for block in 0..8 {
-            let first = 17 * (block / 2);
-            let q = &mut tile.q[8 * block..][..8];
-            if block % 2 == 0 {
-                tile.d[block] = l.f16_low(words[first]);
+        unroll!(BLOCK in [0 1 2 3 4 5 6 7] {
+            const FIRST: usize = 17 * (BLOCK / 2);
+            let sign = l.splat8(0x80);
+            let mut q = [sign; 8];
+            let d = if BLOCK % 2 == 0 {
                 for (j, word) in q.iter_mut().enumerate() {
-                    *word = l.xor(l.funnel(words[first + j], words[first + j + 1], 16), sign);
+                    *word = l.xor(l.funnel(words[FIRST + j], words[FIRST + j + 1], 16), sign);
                 }
+                l.f16_low(words[FIRST])
             } else {
-                tile.d[block] = l.f16_high(words[first + 8]);
                 for (j, word) in q.iter_mut().enumerate() {
-                    *word = l.xor(words[first + 9 + j], sign);
+                    *word = l.xor(words[FIRST + 9 + j], sign);
                 }
-            }
-        }
+                l.f16_high(words[FIRST + 8])
+            };
+            put(l, BLOCK, q, d, none, sink);
+        });
     }
 }
 
@@ -205,24 +223,20 @@ impl BlockDecode for Mxfp4 {
     const TYPE: WeightType = WeightType::MXFP4;
     const OFFSET: u8 = 16;
     #[inline(always)]
-    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut BlockTile<L>) {
-        const TABLE: [u8; 16] = shifted(&FP4_VALUES, 16);
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, sink: &mut impl BlockSink<L>) {
+        let none = l.fsplat(0.0);
         let words = words::<L, 34>(l, rows);
-        for block in 0..8 {
-            let place = block % 4;
-            let first = 17 * (block / 4) + 4 * place;
-            let e = l.and(l.shr(words[first], 8 * place as u32), l.splat(0xff));
+        unroll!(BLOCK in [0 1 2 3 4 5 6 7] {
+            const PLACE: usize = BLOCK % 4;
+            const FIRST: usize = 17 * (BLOCK / 4) + 4 * PLACE;
+            let e = l.and(l.shr(words[FIRST], 8 * PLACE as u32), l.splat(0xff));
             // 2^(e - 128); the second form is the subnormal one of e = 0 and 1, elsewhere the smaller.
             let normal = l.shl(l.add(e, l.splat(u32::MAX)), 23);
             let subnormal = l.shl(l.add(e, l.splat(1)), 21);
-            tile.d[block] = l.bits(l.max(normal, subnormal));
-            let bytes = four(l, &words, first, 8 * place as u32 + 8);
-            let q = &mut tile.q[8 * block..][..8];
-            nibbles(l, bytes, q);
-            for word in q {
-                *word = l.lookup(&TABLE, *word);
-            }
-        }
+            let d = l.bits(l.max(normal, subnormal));
+            let bytes = four(l, &words, FIRST, 8 * PLACE as u32 + 8);
+            put(l, BLOCK, looked_up(l, &FP4, nibbles(l, bytes)), d, none, sink);
+        });
     }
 }
 
@@ -238,7 +252,7 @@ impl<F: BlockFormat> BlockDecode for RowWise<F> {
     const SPLIT: bool = F::SPLIT;
     const OFFSET: u8 = F::OFFSET;
     #[inline(always)]
-    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut BlockTile<L>) {
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, sink: &mut impl BlockSink<L>) {
         let mut bytes = Rows([[0; 256]; MAX_WIDTH]);
         let (mut d, mut second) = ([[0.0f32; MAX_WIDTH]; 8], [[0.0f32; MAX_WIDTH]; 8]);
         let mut blocks = Blocks::ZERO;
@@ -254,11 +268,12 @@ impl<F: BlockFormat> BlockDecode for RowWise<F> {
         }
         let bytes = RowBytes::new(bytes.0.as_flattened(), 256, 256);
         for chunk in 0..16 {
-            tile.q[4 * chunk..][..4].copy_from_slice(&l.columns(bytes.sixteen(16 * chunk)));
-        }
-        for block in 0..8 {
-            tile.d[block] = l.fload(&d[block]);
-            tile.second[block] = l.fload(&second[block]);
+            for (j, column) in l.columns(bytes.sixteen(16 * chunk)).into_iter().enumerate() {
+                sink.word(l, 4 * chunk + j, column);
+            }
+            if chunk % 2 == 1 {
+                sink.floats(l, chunk / 2, l.fload(&d[chunk / 2]), l.fload(&second[chunk / 2]));
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 //! A tile is decoded once per pass over at most [`PASS`] activation rows. With one or a few rows (decode) one tile is alive at a time;
 //! with many (prefill) several, so that each activation group that was brought near serves more weight rows.
 
+use super::direct::{DirectBlocks, DirectGroup};
 use super::lanes::{Lanes, MAX_WIDTH, RowBytes};
 use super::micro::{self, BlockActivation, GroupActivation};
 use super::tile::{BlockDecode, BlockTile, GroupDecode, GroupTile};
@@ -101,6 +102,8 @@ trait Family<L: Lanes> {
     fn groups(cols: usize) -> usize;
     /// Decodes group `group` of the rows from `first` on.
     fn decode(l: L, job: &Job<'_>, first: usize, group: usize, tile: &mut Self::Tile, spare: &mut [u8]);
+    /// The group values of the rows from `first` on for the activation row `index`.
+    fn direct(l: L, job: &Job<'_>, first: usize, group: usize, index: usize, spare: &mut [u8]) -> L::F;
     /// Multiplies the tiles with `N` activation rows from `index` on; `sums` is `[tile][row of the pass][lane]`.
     fn multiply<const N: usize>(
         l: L,
@@ -121,6 +124,18 @@ fn run<L: Lanes, F: Family<L>>(l: L, job: &Job<'_>, out: &mut OutTile<'_>, scrat
     let (tiles, sums, spare) = scratch.parts::<F::Tile>(most, count.min(PASS) * most * MAX_WIDTH);
     let groups = F::groups(job.weights.cols());
     let end = job.weight_rows.end;
+    if count == 1 {
+        for first in job.weight_rows.clone().step_by(L::WIDTH) {
+            let mut row = l.fsplat(0.0);
+            for group in 0..groups {
+                row = l.fadd(row, F::direct(l, job, first, group, 0, spare));
+            }
+            let valid = L::WIDTH.min(end - first);
+            l.fstore(row, sums);
+            out.row_mut(0)[first - job.weight_rows.start..][..valid].copy_from_slice(&sums[..valid]);
+        }
+        return;
+    }
     for first in job.weight_rows.clone().step_by(L::WIDTH * most) {
         let rows = (end - first).min(L::WIDTH * most);
         let used = rows.div_ceil(L::WIDTH);
@@ -215,6 +230,16 @@ impl<L: Lanes, D: GroupDecode> Family<L> for Groups<D> {
     }
 
     #[inline(always)]
+    fn direct(l: L, job: &Job<'_>, first: usize, group: usize, index: usize, spare: &mut [u8]) -> L::F {
+        let bytes = D::TYPE.block_bytes();
+        let rows = job.tile_rows(first, L::WIDTH, group * bytes..(group + 1) * bytes, spare);
+        let activation = job.group_activation(index, group);
+        let mut sink = DirectGroup::<L, D>::new(l, &activation);
+        D::decode(l, &rows, &mut sink);
+        sink.value
+    }
+
+    #[inline(always)]
     fn multiply<const N: usize>(
         l: L,
         job: &Job<'_>,
@@ -263,6 +288,16 @@ impl<L: Lanes, D: BlockDecode> Family<L> for Blocks<D> {
         // Missing blocks of the last group are zero bytes: their scales are zero, or multiply zero quants of zero scale.
         let part = group * bytes..(group + 1) * bytes;
         D::decode(l, &job.tile_rows(first, L::WIDTH, part, spare), tile);
+    }
+
+    #[inline(always)]
+    fn direct(l: L, job: &Job<'_>, first: usize, group: usize, index: usize, spare: &mut [u8]) -> L::F {
+        let bytes = D::TYPE.block_bytes() * GROUP / D::TYPE.block_len();
+        let rows = job.tile_rows(first, L::WIDTH, group * bytes..(group + 1) * bytes, spare);
+        let activation = job.block_activation(index, group);
+        let mut sink = DirectBlocks::<L, D>::new(l, &activation);
+        D::decode(l, &rows, &mut sink);
+        sink.value(l)
     }
 
     #[inline(always)]

@@ -1,33 +1,34 @@
 //! Decoding of the 256-value types, one row a lane.
 
 use super::lanes::{Lanes, MAX_WIDTH, RowBytes};
-use super::tile::{GroupDecode, GroupTile};
+use super::tile::{GroupDecode, GroupSink, unroll};
 use bloomery_formats::group_formats::{Group, GroupFormat};
 use bloomery_formats::{WeightType, tables::IQ4_VALUES};
 use std::marker::PhantomData;
 
-/// Bytes of four scales as integers.
+/// Four bytes as the integer scales from `first` on.
 #[inline(always)]
-fn four_scales<L: Lanes>(l: L, bytes: L::I, scale: &mut [L::I]) {
+fn four_scales<L: Lanes>(l: L, bytes: L::I, first: usize, bias: i32, sink: &mut impl GroupSink<L>) {
     let byte = l.splat(0xff);
-    scale[0] = l.and(bytes, byte);
-    scale[1] = l.and(l.shr(bytes, 8), byte);
-    scale[2] = l.and(l.shr(bytes, 16), byte);
-    scale[3] = l.shr(bytes, 24);
+    let unbiased =
+        [l.and(bytes, byte), l.and(l.shr(bytes, 8), byte), l.and(l.shr(bytes, 16), byte), l.shr(bytes, 24)];
+    for (i, scale) in unbiased.into_iter().enumerate() {
+        sink.scale(l, first + i, if bias == 0 { scale } else { l.add(scale, l.splat(-bias as u32)) });
+    }
 }
 
 /// The scales and minima of Q4_K and Q5_K from the three dwords that pack them.
 #[inline(always)]
-fn six_bit_scales<L: Lanes>(l: L, [low, high, mixed]: [L::I; 3], tile: &mut GroupTile<L>) {
+fn six_bit_scales<L: Lanes>(l: L, [low, high, mixed]: [L::I; 3], sink: &mut impl GroupSink<L>) {
     let (six, four, two) = (l.splat8(0x3f), l.splat8(0x0f), l.splat8(0x30));
-    four_scales(l, l.and(low, six), &mut tile.scale[..4]);
-    four_scales(l, l.or(l.and(mixed, four), l.and(l.shr(low, 2), two)), &mut tile.scale[4..8]);
+    four_scales(l, l.and(low, six), 0, 0, sink);
+    four_scales(l, l.or(l.and(mixed, four), l.and(l.shr(low, 2), two)), 4, 0, sink);
     let first = l.and(high, six);
     let second = l.or(l.and(l.shr(mixed, 4), four), l.and(l.shr(high, 2), two));
-    tile.pair[0] = l.pair01(first);
-    tile.pair[1] = l.pair23(first);
-    tile.pair[2] = l.pair01(second);
-    tile.pair[3] = l.pair23(second);
+    sink.pair(l, 0, l.pair01(first));
+    sink.pair(l, 1, l.pair23(first));
+    sink.pair(l, 2, l.pair01(second));
+    sink.pair(l, 3, l.pair23(second));
 }
 
 /// `(bits of x at from) moved to bit to`, masked per byte.
@@ -50,20 +51,19 @@ impl GroupDecode for Q4K {
     const HAS_MIN: bool = true;
     const WIDE: bool = false;
     #[inline(always)]
-    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut GroupTile<L>) {
-        let [dd, s0, s1, s2] = l.columns(rows.sixteen(0));
-        tile.d = l.f16_low(dd);
-        tile.dmin = l.f16_high(dd);
-        six_bit_scales(l, [s0, s1, s2], tile);
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, sink: &mut impl GroupSink<L>) {
         let four = l.splat8(15);
-        for chunk in 0..8 {
-            let columns = l.columns(rows.sixteen(16 + 16 * chunk));
-            let first = 16 * (chunk / 2) + 4 * (chunk % 2);
+        let [dd, s0, s1, s2] = l.columns(rows.sixteen(0));
+        unroll!(CHUNK in [0 1 2 3 4 5 6 7] {
+            let columns = l.columns(rows.sixteen(16 + 16 * CHUNK));
+            let first = 16 * (CHUNK / 2) + 4 * (CHUNK % 2);
             for (j, column) in columns.into_iter().enumerate() {
-                tile.q[first + j] = l.and(column, four);
-                tile.q[first + 8 + j] = l.and(l.shr(column, 4), four);
+                sink.word(l, first + j, l.and(column, four));
+                sink.word(l, first + 8 + j, l.and(l.shr(column, 4), four));
             }
-        }
+        });
+        six_bit_scales(l, [s0, s1, s2], sink);
+        sink.floats(l, l.f16_low(dd), l.f16_high(dd));
     }
 }
 
@@ -74,25 +74,23 @@ impl GroupDecode for Q5K {
     const HAS_MIN: bool = true;
     const WIDE: bool = false;
     #[inline(always)]
-    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut GroupTile<L>) {
-        let [dd, s0, s1, s2] = l.columns(rows.sixteen(0));
-        tile.d = l.f16_low(dd);
-        tile.dmin = l.f16_high(dd);
-        six_bit_scales(l, [s0, s1, s2], tile);
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, sink: &mut impl GroupSink<L>) {
         let (four, fifth) = (l.splat8(15), l.splat8(16));
+        let [dd, s0, s1, s2] = l.columns(rows.sixteen(0));
         let top = [l.columns(rows.sixteen(16)), l.columns(rows.sixteen(32))];
-        for part in 0..4 {
-            for half in 0..2 {
-                let columns = l.columns(rows.sixteen(48 + 32 * part + 16 * half));
-                let first = 16 * part + 4 * half;
-                for j in 0..4 {
-                    let low = move_bits(l, top[half][j], 2 * part as u32, 4, fifth);
-                    let high = move_bits(l, top[half][j], 2 * part as u32 + 1, 4, fifth);
-                    tile.q[first + j] = l.or(l.and(columns[j], four), low);
-                    tile.q[first + 8 + j] = l.or(l.and(l.shr(columns[j], 4), four), high);
-                }
+        unroll!(CHUNK in [0 1 2 3 4 5 6 7] {
+            const PART: u32 = CHUNK as u32 / 2;
+            let columns = l.columns(rows.sixteen(48 + 16 * CHUNK));
+            let first = 16 * (CHUNK / 2) + 4 * (CHUNK % 2);
+            for j in 0..4 {
+                let low = move_bits(l, top[CHUNK % 2][j], 2 * PART, 4, fifth);
+                let high = move_bits(l, top[CHUNK % 2][j], 2 * PART + 1, 4, fifth);
+                sink.word(l, first + j, l.or(l.and(columns[j], four), low));
+                sink.word(l, first + 8 + j, l.or(l.and(l.shr(columns[j], 4), four), high));
             }
-        }
+        });
+        six_bit_scales(l, [s0, s1, s2], sink);
+        sink.floats(l, l.f16_low(dd), l.f16_high(dd));
     }
 }
 
@@ -103,33 +101,33 @@ impl GroupDecode for Q6K {
     const HAS_MIN: bool = false;
     const WIDE: bool = false;
     #[inline(always)]
-    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut GroupTile<L>) {
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, sink: &mut impl GroupSink<L>) {
         let (four, two) = (l.splat8(15), l.splat8(0x30));
-        for half in 0..2 {
-            for quarter in 0..2 {
-                let top = l.columns(rows.sixteen(128 + 32 * half + 16 * quarter));
-                for part in 0..2 {
-                    let nibbles = l.columns(rows.sixteen(64 * half + 32 * part + 16 * quarter));
-                    let first = 32 * half + 8 * part + 4 * quarter;
-                    for j in 0..4 {
-                        let low = move_bits(l, top[j], 2 * part as u32, 4, two);
-                        let high = move_bits(l, top[j], 2 * part as u32 + 4, 4, two);
-                        tile.q[first + j] = l.or(l.and(nibbles[j], four), low);
-                        tile.q[first + 16 + j] = l.or(l.and(l.shr(nibbles[j], 4), four), high);
-                    }
+        unroll!(QUARTERS in [0 1 2 3] {
+            const HALF: usize = QUARTERS / 2;
+            const QUARTER: usize = QUARTERS % 2;
+            let top = l.columns(rows.sixteen(128 + 32 * HALF + 16 * QUARTER));
+            unroll!(PART in [0 1] {
+                let nibbles = l.columns(rows.sixteen(64 * HALF + 32 * PART + 16 * QUARTER));
+                let first = 32 * HALF + 8 * PART + 4 * QUARTER;
+                for j in 0..4 {
+                    let low = move_bits(l, top[j], 2 * PART as u32, 4, two);
+                    let high = move_bits(l, top[j], 2 * PART as u32 + 4, 4, two);
+                    sink.word(l, first + j, l.or(l.and(nibbles[j], four), low));
+                    sink.word(l, first + 16 + j, l.or(l.and(l.shr(nibbles[j], 4), four), high));
                 }
-            }
-        }
+            });
+        });
         let scales = l.columns(rows.sixteen(192));
         for (word, bytes) in scales.into_iter().enumerate() {
             for i in 0..4 {
-                tile.scale[4 * word + i] = l.sra(l.shl(bytes, 24 - 8 * i as u32), 24);
+                sink.scale(l, 4 * word + i, l.sra(l.shl(bytes, 24 - 8 * i as u32), 24));
             }
             let shifted = l.xor(bytes, l.splat8(0x80));
-            tile.pair[2 * word] = corrections(l, l.pair01(shifted), 128, 32);
-            tile.pair[2 * word + 1] = corrections(l, l.pair23(shifted), 128, 32);
+            sink.pair(l, 2 * word, corrections(l, l.pair01(shifted), 128, 32));
+            sink.pair(l, 2 * word + 1, corrections(l, l.pair23(shifted), 128, 32));
         }
-        tile.d = l.f16_high(l.columns(rows.sixteen(194))[3]);
+        sink.floats(l, l.f16_high(l.columns(rows.sixteen(194))[3]), l.fsplat(0.0));
     }
 }
 
@@ -140,24 +138,23 @@ impl GroupDecode for Q3K {
     const HAS_MIN: bool = false;
     const WIDE: bool = false;
     #[inline(always)]
-    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut GroupTile<L>) {
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, sink: &mut impl GroupSink<L>) {
         let (two, third) = (l.splat8(3), l.splat8(4));
-        for quarter in 0..2 {
-            let top = l.columns(rows.sixteen(16 * quarter));
-            for half in 0..2 {
-                let bits = l.columns(rows.sixteen(32 + 32 * half + 16 * quarter));
-                for part in 0..4 {
-                    let first = 32 * half + 8 * part + 4 * quarter;
+        unroll!(QUARTER in [0 1] {
+            let top = l.columns(rows.sixteen(16 * QUARTER));
+            unroll!(HALF in [0 1] {
+                let bits = l.columns(rows.sixteen(32 + 32 * HALF + 16 * QUARTER));
+                unroll!(PART in [0 1 2 3] {
+                    let first = 32 * HALF + 8 * PART + 4 * QUARTER;
                     for j in 0..4 {
-                        let low = l.and(l.shr(bits[j], 2 * part as u32), two);
-                        let high = move_bits(l, top[j], (4 * half + part) as u32, 2, third);
-                        tile.q[first + j] = l.or(low, high);
+                        let low = l.and(l.shr(bits[j], 2 * PART as u32), two);
+                        let high = move_bits(l, top[j], (4 * HALF + PART) as u32, 2, third);
+                        sink.word(l, first + j, l.or(low, high));
                     }
-                }
-            }
-        }
+                });
+            });
+        });
         let [t0, t1, t2, t3] = l.columns(rows.sixteen(94));
-        tile.d = l.f16_high(t3);
         let (s0, s1, s2) = (l.funnel(t0, t1, 16), l.funnel(t1, t2, 16), l.funnel(t2, t3, 16));
         let four = l.splat8(15);
         let top = l.splat8(0x30);
@@ -168,14 +165,11 @@ impl GroupDecode for Q3K {
             l.or(l.and(l.shr(s1, 4), four), move_bits(l, s2, 6, 4, top)),
         ];
         for (word, bytes) in words.into_iter().enumerate() {
-            let scale = &mut tile.scale[4 * word..][..4];
-            four_scales(l, bytes, scale);
-            for scale in scale {
-                *scale = l.add(*scale, l.splat(-32i32 as u32));
-            }
-            tile.pair[2 * word] = corrections(l, l.pair01(bytes), 32, 4);
-            tile.pair[2 * word + 1] = corrections(l, l.pair23(bytes), 32, 4);
+            four_scales(l, bytes, 4 * word, 32, sink);
+            sink.pair(l, 2 * word, corrections(l, l.pair01(bytes), 32, 4));
+            sink.pair(l, 2 * word + 1, corrections(l, l.pair23(bytes), 32, 4));
         }
+        sink.floats(l, l.f16_high(t3), l.fsplat(0.0));
     }
 }
 
@@ -186,28 +180,27 @@ impl GroupDecode for Q2K {
     const HAS_MIN: bool = true;
     const WIDE: bool = false;
     #[inline(always)]
-    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut GroupTile<L>) {
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, sink: &mut impl GroupSink<L>) {
         let (two, four) = (l.splat8(3), l.splat8(15));
-        for half in 0..2 {
-            for quarter in 0..2 {
-                let bits = l.columns(rows.sixteen(16 + 32 * half + 16 * quarter));
-                for part in 0..4 {
-                    let first = 32 * half + 8 * part + 4 * quarter;
-                    for j in 0..4 {
-                        tile.q[first + j] = l.and(l.shr(bits[j], 2 * part as u32), two);
-                    }
+        unroll!(QUARTERS in [0 1 2 3] {
+            const HALF: usize = QUARTERS / 2;
+            const QUARTER: usize = QUARTERS % 2;
+            let bits = l.columns(rows.sixteen(16 + 32 * HALF + 16 * QUARTER));
+            unroll!(PART in [0 1 2 3] {
+                for (j, bits) in bits.iter().enumerate() {
+                    let word = l.and(l.shr(*bits, 2 * PART as u32), two);
+                    sink.word(l, 32 * HALF + 8 * PART + 4 * QUARTER + j, word);
                 }
-            }
-        }
+            });
+        });
         for (word, bytes) in l.columns(rows.sixteen(0)).into_iter().enumerate() {
-            four_scales(l, l.and(bytes, four), &mut tile.scale[4 * word..][..4]);
+            four_scales(l, l.and(bytes, four), 4 * word, 0, sink);
             let minima = l.and(l.shr(bytes, 4), four);
-            tile.pair[2 * word] = l.pair01(minima);
-            tile.pair[2 * word + 1] = l.pair23(minima);
+            sink.pair(l, 2 * word, l.pair01(minima));
+            sink.pair(l, 2 * word + 1, l.pair23(minima));
         }
         let dd = l.columns(rows.sixteen(68))[3];
-        tile.d = l.f16_low(dd);
-        tile.dmin = l.f16_high(dd);
+        sink.floats(l, l.f16_low(dd), l.f16_high(dd));
     }
 }
 
@@ -218,29 +211,30 @@ impl GroupDecode for Iq4Xs {
     const HAS_MIN: bool = false;
     const WIDE: bool = true;
     #[inline(always)]
-    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut GroupTile<L>) {
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, sink: &mut impl GroupSink<L>) {
         const TABLE: [u8; 16] = super::block_decode::shifted(&IQ4_VALUES, 128);
         let four = l.splat8(15);
-        for block in 0..8 {
-            let columns = l.columns(rows.sixteen(8 + 16 * block));
+        unroll!(BLOCK in [0 1 2 3 4 5 6 7] {
+            let columns = l.columns(rows.sixteen(8 + 16 * BLOCK));
             for (j, column) in columns.into_iter().enumerate() {
-                tile.q[8 * block + j] = l.lookup(&TABLE, l.and(column, four));
-                tile.q[8 * block + 4 + j] = l.lookup(&TABLE, l.and(l.shr(column, 4), four));
+                sink.word(l, 8 * BLOCK + j, l.lookup(&TABLE, l.and(column, four)));
+                sink.word(l, 8 * BLOCK + 4 + j, l.lookup(&TABLE, l.and(l.shr(column, 4), four)));
             }
-        }
+        });
         let [head, low, ..] = l.columns(rows.sixteen(0));
-        tile.d = l.f16_low(head);
-        for j in 0..8u32 {
-            let nibble = l.and(l.shr(low, 4 * j), l.splat(15));
-            let top = l.and(l.shr(head, 16 + 2 * j), l.splat(3));
-            let scale = l.or(nibble, l.shl(top, 4));
-            tile.scale[j as usize] = l.add(scale, l.splat(-32i32 as u32));
+        for pair in 0..4 {
+            let mut scales = [l.splat(0); 2];
+            for (i, scale) in scales.iter_mut().enumerate() {
+                let j = 2 * pair + i as u32;
+                let nibble = l.and(l.shr(low, 4 * j), l.splat(15));
+                let top = l.and(l.shr(head, 16 + 2 * j), l.splat(3));
+                *scale = l.add(l.or(nibble, l.shl(top, 4)), l.splat(-32i32 as u32));
+                sink.scale(l, j as usize, *scale);
+            }
+            let both = l.or(l.and(scales[0], l.splat(0xffff)), l.shl(scales[1], 16));
+            sink.pair(l, pair as usize, l.mul16(both, l.splat16(-128)));
         }
-        for j in 0..4 {
-            let (first, second) = (tile.scale[2 * j], tile.scale[2 * j + 1]);
-            let pair = l.or(l.and(first, l.splat(0xffff)), l.shl(second, 16));
-            tile.pair[j] = l.mul16(pair, l.splat16(-128));
-        }
+        sink.floats(l, l.f16_low(head), l.fsplat(0.0));
     }
 }
 
@@ -256,7 +250,7 @@ impl<F: GroupFormat> GroupDecode for RowWise<F> {
     const HAS_MIN: bool = F::HAS_MIN;
     const WIDE: bool = F::OFFSET > 64;
     #[inline(always)]
-    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut GroupTile<L>) {
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, sink: &mut impl GroupSink<L>) {
         let mut bytes = Rows([[0; 256]; MAX_WIDTH]);
         let mut scale = [[0i32; MAX_WIDTH]; 16];
         let mut pair = [[0i32; MAX_WIDTH]; 8];
@@ -280,15 +274,16 @@ impl<F: GroupFormat> GroupDecode for RowWise<F> {
         }
         let bytes = RowBytes::new(bytes.0.as_flattened(), 256, 256);
         for chunk in 0..16 {
-            tile.q[4 * chunk..][..4].copy_from_slice(&l.columns(bytes.sixteen(16 * chunk)));
+            for (j, column) in l.columns(bytes.sixteen(16 * chunk)).into_iter().enumerate() {
+                sink.word(l, 4 * chunk + j, column);
+            }
         }
         for j in 0..16 {
-            tile.scale[j] = l.load(&scale[j]);
+            sink.scale(l, j, l.load(&scale[j]));
         }
         for j in 0..8 {
-            tile.pair[j] = l.load(&pair[j]);
+            sink.pair(l, j, l.load(&pair[j]));
         }
-        tile.d = l.fload(&d);
-        tile.dmin = l.fload(&dmin);
+        sink.floats(l, l.fload(&d), l.fload(&dmin));
     }
 }

@@ -24,13 +24,15 @@ pub(crate) struct BlockActivation<'a> {
     pub scaled_sum: &'a [f32; 8],
 }
 
+/// Four quants in every lane.
 #[inline(always)]
-fn four<L: Lanes>(l: L, bytes: [i8; 4]) -> L::I {
+pub(crate) fn four<L: Lanes>(l: L, bytes: [i8; 4]) -> L::I {
     l.splat(u32::from_ne_bytes(bytes.map(|byte| byte as u8)))
 }
 
+/// A pair of sums in every lane.
 #[inline(always)]
-fn two<L: Lanes>(l: L, [first, second]: [i16; 2]) -> L::I {
+pub(crate) fn two<L: Lanes>(l: L, [first, second]: [i16; 2]) -> L::I {
     l.splat(first as u16 as u32 | (second as u16 as u32) << 16)
 }
 

@@ -35,6 +35,68 @@ pub(crate) struct BlockTile<L: Lanes> {
     pub second: [L::F; 8],
 }
 
+/// Where the decoded parts of a 256-value group go. Every dword is handed over before the first scale.
+pub(crate) trait GroupSink<L: Lanes> {
+    /// Dword `index` (0..64) of unsigned bytes.
+    fn word(&mut self, l: L, index: usize, value: L::I);
+    /// The integer scale of a sub-block.
+    fn scale(&mut self, l: L, index: usize, value: L::I);
+    /// See [`GroupTile::pair`].
+    fn pair(&mut self, l: L, index: usize, value: L::I);
+    /// The f32 scales; the second is unused by types without minima.
+    fn floats(&mut self, l: L, d: L::F, dmin: L::F);
+}
+
+/// Where the decoded parts of eight blocks go. A block's dwords are handed over before its scales.
+pub(crate) trait BlockSink<L: Lanes> {
+    /// Dword `index` (0..64) of unsigned bytes.
+    fn word(&mut self, l: L, index: usize, value: L::I);
+    /// A block's scale and its offset or second scale (unused by types that have neither).
+    fn floats(&mut self, l: L, block: usize, d: L::F, second: L::F);
+}
+
+impl<L: Lanes> GroupSink<L> for GroupTile<L> {
+    #[inline(always)]
+    fn word(&mut self, _: L, index: usize, value: L::I) {
+        self.q[index] = value;
+    }
+    #[inline(always)]
+    fn scale(&mut self, _: L, index: usize, value: L::I) {
+        self.scale[index] = value;
+    }
+    #[inline(always)]
+    fn pair(&mut self, _: L, index: usize, value: L::I) {
+        self.pair[index] = value;
+    }
+    #[inline(always)]
+    fn floats(&mut self, _: L, d: L::F, dmin: L::F) {
+        (self.d, self.dmin) = (d, dmin);
+    }
+}
+
+impl<L: Lanes> BlockSink<L> for BlockTile<L> {
+    #[inline(always)]
+    fn word(&mut self, _: L, index: usize, value: L::I) {
+        self.q[index] = value;
+    }
+    #[inline(always)]
+    fn floats(&mut self, _: L, block: usize, d: L::F, second: L::F) {
+        (self.d[block], self.second[block]) = (d, second);
+    }
+}
+
+/// Repeats a block for constants, so that register arrays indexed by them stay in registers.
+macro_rules! unroll {
+    ($name:ident in [$($value:literal)*] $body:block) => {
+        $({
+            #[allow(non_upper_case_globals)]
+            const $name: usize = $value;
+            $body
+        })*
+    };
+}
+pub(crate) use unroll;
+
 /// How a 256-value type becomes a tile.
 pub(crate) trait GroupDecode {
     const TYPE: WeightType;
@@ -45,7 +107,7 @@ pub(crate) trait GroupDecode {
     /// Whether unsigned bytes exceed 128.
     const WIDE: bool;
     /// `rows` holds one block of every row.
-    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut GroupTile<L>);
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, sink: &mut impl GroupSink<L>);
 }
 
 /// How eight blocks of a 32-value type become a tile.
@@ -57,5 +119,5 @@ pub(crate) trait BlockDecode {
     /// What made the bytes unsigned.
     const OFFSET: u8;
     /// `rows` holds the bytes of eight blocks of every row.
-    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, tile: &mut BlockTile<L>);
+    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, sink: &mut impl BlockSink<L>);
 }
