@@ -13,6 +13,9 @@ use crate::{
     request::RequestError,
 };
 
+/// Tokens that are cheaper to keep in the prompt cache than to run again.
+const WORTH_KEEPING: usize = 256;
+
 /// Where the beginning of a prompt comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
@@ -152,8 +155,8 @@ impl Core {
             Source::InPlace => {
                 let Some(slot) = self.slots.get(target) else { return Ok(()) };
                 let Some(sequence) = slot.sequence else { return Ok(()) };
-                // A talk that loses most of itself to a short common beginning is worth keeping.
-                if 2 * n < slot.tokens.len() {
+                // A talk that loses much of itself to a short common beginning is worth keeping.
+                if 2 * n < slot.tokens.len() || n + WORTH_KEEPING < slot.tokens.len() {
                     self.keep_in_cache(target);
                 }
                 self.executor.truncate(sequence, n)?;
