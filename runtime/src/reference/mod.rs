@@ -244,11 +244,7 @@ impl Executor for ReferenceExecutor {
         self.admit(rows)?;
         let step_rows: Vec<bloomery_reference::Row> = rows
             .iter()
-            .map(|r| bloomery_reference::Row {
-                sequence: r.sequence.0,
-                token: r.token,
-                position: r.position,
-            })
+            .map(|r| bloomery_reference::Row { sequence: r.sequence.0, token: r.token, position: r.position })
             .collect();
         let wants_logits: Vec<bool> = rows.iter().map(|r| r.wants_logits).collect();
         let wants_hidden: Vec<bool> = rows.iter().map(|r| r.wants_hidden).collect();

@@ -44,7 +44,8 @@ pub fn open(path: &Path, declare: impl Fn(&ModelFacts) -> bloomery_seat::Result<
     Model { reference }
 }
 
-fn facts(file: &GgufFile) -> ModelFacts {
+/// What a seat is told of a file.
+pub fn facts(file: &GgufFile) -> ModelFacts {
     let tensor = |t: &bloomery_gguf::TensorInfo| TensorFacts {
         dims: t.dims().to_vec(),
         dtype: t.weight_type().to_string(),
@@ -121,7 +122,9 @@ pub fn difference(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
 
 /// A committed test file.
 pub fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data").join(name)
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = here.ancestors().find(|a| a.join("tests/data/oracle").is_dir()).unwrap();
+    root.join("tests/data").join(name)
 }
 
 /// A folder of the golden kit, or a line that says why the test does nothing.
