@@ -134,7 +134,7 @@ pub enum SeatError {
         faults: Vec<Fault>,
     },
     /// The seat asked for does not claim the model's architecture.
-    #[error("seat {seat} claims {}, the model is {architecture}", claims.join(", "))]
+    #[error("seat {seat} claims {}, the model is `{architecture}`", claims.join(", "))]
     OtherArchitecture {
         /// The seat.
         seat: String,
@@ -145,7 +145,7 @@ pub enum SeatError {
     },
     /// Two seats claim one architecture.
     #[error(
-        "architecture {architecture} is claimed by seat {} ({}) and by seat {} ({})",
+        "architecture `{architecture}` is claimed by seat {} ({}) and by seat {} ({})",
         first.0, first.1.display(), second.0, second.1.display()
     )]
     Clash {
@@ -168,7 +168,7 @@ pub enum SeatError {
     },
     /// plugins.toml settles an architecture with a seat that does not claim it or is not there.
     #[error(
-        "plugins.toml gives {architecture} to {chosen}, which is not among the seats that claim it: {}",
+        "plugins.toml gives `{architecture}` to {chosen}, which is not among the seats that claim it: {}",
         names(claimants)
     )]
     Settlement {
@@ -180,7 +180,7 @@ pub enum SeatError {
         claimants: Vec<String>,
     },
     /// No seat for the model.
-    #[error("no seat claims architecture {architecture}{}", known(known_architectures, unused))]
+    #[error("no seat claims architecture `{architecture}`{}", known(known_architectures, unused))]
     NoSeat {
         /// The model's.
         architecture: String,

@@ -82,7 +82,7 @@ fn a_clash_names_both_files_and_one_line_settles_it() {
         assert!(text.contains(part), "{part} is not in: {text}");
     }
     let listing = Seats::discover(&options).to_string();
-    assert!(listing.contains("nobody: architecture bad is claimed by"), "{listing}");
+    assert!(listing.contains("nobody: architecture `bad` is claimed by"), "{listing}");
 
     options.config = Some(config.clone());
     for (line, name) in
@@ -124,7 +124,7 @@ fn a_seat_is_chosen_by_name_or_file() {
     assert!(why.to_string().contains("not an ELF file"), "says why the file of that name is not used: {why}");
     assert!(why.to_string().contains("bad-seat-a, bad-seat-b"), "{why}");
     let why = seats.choose("falcon", None).expect_err("nobody");
-    assert!(why.to_string().contains("falcon") && why.to_string().contains("bad, bad2"), "{why}");
+    assert!(why.to_string().contains("`falcon`") && why.to_string().contains("bad, bad2"), "{why}");
 }
 
 #[test]

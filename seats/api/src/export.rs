@@ -109,6 +109,9 @@ pub fn guard<T>(f: impl FnOnce() -> std::result::Result<T, String>) -> std::resu
 ///
 /// `declare` is a [`export::Declare`](crate::export::Declare), `cpu_op` a [`export::CpuOp`](crate::export::CpuOp).
 /// Version and licence are those of the seat's own manifest.
+///
+/// Every seat exports the same symbol, so a program can link one seat as a Rust library, as a seat's own tests do. A program
+/// that wants more of them opens the libraries, as the host does.
 #[macro_export]
 macro_rules! export_seat {
     (name: $name:literal, architectures: [$first:literal $(, $more:literal)* $(,)?], declare: $declare:path
