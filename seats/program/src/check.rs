@@ -2,8 +2,8 @@
 
 use crate::infer::{Context, infer};
 use crate::{
-    Graph, InputKind, LANGUAGE, Meta, ModelFacts, Node, Op, OutputKind, Part, Program, Role, Shape, State,
-    StateId, StateKind, ValueId,
+    Graph, InputKind, LANGUAGE, Meta, ModelFacts, Node, Op, OutputKind, Part, Program, Role, Rollback, Shape,
+    State, StateId, StateKind, ValueId,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -138,6 +138,11 @@ fn check_states(states: &[State], faults: &mut Vec<Fault>) {
             StateKind::Recurrent { dims } => bound(dims, false),
             StateKind::Tokens { count } => bound(&[*count], false),
         };
+        let rows = matches!(state.kind, StateKind::Rows { .. });
+        let what = what.or_else(|| {
+            (!rows && state.rollback == Rollback::Truncate)
+                .then(|| "only rows can be truncated: roll back by snapshot or recompute".to_string())
+        });
         let what = what.or_else(|| (!names.insert(&state.name)).then(|| "the name is taken".to_string()));
         if let Some(what) = what {
             faults.push(Fault::State { index, name: state.name.clone(), what });
@@ -237,6 +242,15 @@ fn check_graph<'p>(
             if !names.insert(out.name.as_str()) {
                 fault(format!("the name `{}` is taken", out.name));
             }
+        }
+    }
+    if let Role::Draft { depth: 0, .. } = graph.role {
+        faults.push(edge("a draft of depth 0".into()));
+    }
+    let mut hidden_names = BTreeSet::new();
+    for output in graph.outputs.iter().filter(|o| o.kind == OutputKind::Hidden) {
+        if !hidden_names.insert(output.name.as_str()) {
+            faults.push(edge(format!("two hidden outputs are named `{}`", output.name)));
         }
     }
     if graph.outputs.is_empty() && !matches!(graph.role, Role::Observe {}) {

@@ -388,6 +388,9 @@ pub fn infer(op: &Op, context: &Context<'_>) -> Result<Vec<Shape>> {
             c.operands(3)?;
             let (vocab, width) = (c.row(0)?, c.row(1)?);
             c.tokens(2)?;
+            if *rank == 0 {
+                return Err("rank 0".into());
+            }
             c.dims("w1", &[u64::from(*rank), vocab])?;
             c.dims("w2", &[u64::from(*rank), vocab])?;
             c.dims("confidence", &[width + u64::from(*rank), 1])?;
@@ -540,6 +543,12 @@ fn infer_gated_delta(d: &GatedDelta, c: &Context<'_>) -> Result<Vec<Shape>> {
         return Err(format!("dt {:?}, expected {channels} values", c.tensor("dt")?.dims));
     }
     finite("scale", d.scale)?;
+    if let Some(eps) = d.l2_eps {
+        positive("l2_eps", eps)?;
+    }
+    if let Decay::ChannelSigmoid { lower_bound } = d.decay {
+        positive("-lower_bound", -lower_bound)?;
+    }
     match c.state(d.state)? {
         StateKind::Recurrent { dims } if *dims == [d.value_heads, d.key, d.value] => {}
         other => return Err(format!("needs a recurrent state [{vh}, {key}, {value}], found {other:?}")),
@@ -566,6 +575,7 @@ fn infer_route(r: &Route, c: &Context<'_>) -> Result<Vec<Shape>> {
         }
     }
     finite("scale", r.scale)?;
+    finite("sum_floor", r.sum_floor)?;
     if c.tensors.contains_key("table") {
         c.operands(2)?;
         c.tokens(1)?;
@@ -585,6 +595,7 @@ fn infer_route(r: &Route, c: &Context<'_>) -> Result<Vec<Shape>> {
 /// Tensors of the decision head: width `w` inside, `width` of the model outside.
 fn infer_decision_tensors(c: &Context<'_>, width: u64, heads: u32, routing: u32, decoder: u32) -> Result<()> {
     let [_, w] = c.matrix("proj_memory.weight")?;
+    rows(w)?;
     divide(w, heads).map_err(|e| format!("{heads} heads: {e}"))?;
     let affine = |name: String, dims: &[u64], bias: u64| {
         c.dims(&format!("{name}.weight"), dims)?;

@@ -4,7 +4,8 @@ mod zoo;
 
 use bloomery_program::op::{Function, Op};
 use bloomery_program::{
-    Fault, LANGUAGE, ModelFacts, OutputKind, Program, Shape, StateKind, ValueId, Version, check, dot, text,
+    Fault, LANGUAGE, ModelFacts, OutputKind, Program, Role, Rollback, Shape, StateKind, ValueId, Version,
+    check, dot, text,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -231,6 +232,18 @@ fn faults_name_the_node_and_the_reason() {
     );
     one(&|p, _| drop(p.graphs[0].outputs.pop()), &["draft 1", "no hidden output `h`"]);
     one(&|p, _| p.graphs[1].outputs.clear(), &["draft 1", "no output"]);
+    one(
+        &|p, _| {
+            let twice = p.graphs[0].outputs[1].clone();
+            p.graphs[0].outputs.push(twice);
+        },
+        &["target", "two hidden outputs are named `h`"],
+    );
+    one(
+        &|p, _| p.graphs[1].role = Role::Draft { depth: 0, chain: false, mask_token: None },
+        &["draft 1", "depth 0"],
+    );
+    one(&|p, _| p.states[0].rollback = Rollback::Truncate, &["state 0 (s0)", "only rows can be truncated"]);
     one(&|p, _| p.graphs.push(p.graphs[0].clone()), &["exactly one target graph is needed, found 2"]);
 }
 
