@@ -203,7 +203,7 @@ pub fn gate_up(
     out: &mut [f32],
 ) {
     let (rows, ff) = (x.rows(), gate.rows());
-    let tile = weight_tile(2 * ff, gate.cols(), rows, cpu.pool.threads()).div_ceil(2).next_multiple_of(16);
+    let tile = half_tile(ff, gate.cols(), rows, cpu.pool.threads());
     let target = OutTile::new(out, rows, ff, ff).expect("an output of every row");
     cpu.pool.run(ff.div_ceil(tile), |chunk, _| {
         let columns = chunk * tile..ff.min((chunk + 1) * tile);
@@ -212,6 +212,11 @@ pub fn gate_up(
         let halves = Halves { gate, up, gate_rows: columns.clone(), up_rows: columns, biases: (None, None) };
         halves.multiply(cpu, function, limits, (x, x_up), Rows::Range(0..rows), part);
     });
+}
+
+/// Weight rows of each of two matrices that a chunk takes.
+fn half_tile(ff: usize, cols: usize, rows: usize, threads: usize) -> usize {
+    weight_tile(ff, 2 * cols, rows, threads)
 }
 
 /// Gate and up rows of one chunk.
@@ -278,13 +283,11 @@ fn hidden<'r>(
     results.resize(results.len().max(slots * width), 0.0);
     let threads = cpu.pool.threads();
     let active = (0..spec.experts).filter(|e| !slots_of(*e).is_empty()).count();
-    let tiles =
-        |n: usize, cols: usize, rows: usize| weight_tile(n, cols, rows, threads.div_ceil(active.max(1)));
+    // Experts side by side occupy the threads already: each needs only its share of chunks.
+    let share = threads.div_ceil(active.max(1));
 
     // Gate and up.
-    plan(chunks, spec.experts, ff, slots_of, |rows| {
-        tiles(2 * ff, weights.gate.cols(), rows).div_ceil(2).next_multiple_of(16)
-    });
+    plan(chunks, spec.experts, ff, slots_of, |rows| half_tile(ff, weights.gate.cols(), rows, share));
     let up = weights.up.unwrap_or(weights.gate);
     let target = OutTile::new(&mut hidden[..slots * ff], slots, ff, ff).expect("an output of every slot");
     cpu.pool.run(chunks.len(), |chunk, _| {
@@ -317,7 +320,7 @@ fn hidden<'r>(
     quantize(cpu, slots, ff, hidden, &mut [hidden_quantized]);
 
     // Down.
-    plan(chunks, spec.experts, width, slots_of, |rows| tiles(width, ff, rows));
+    plan(chunks, spec.experts, width, slots_of, |rows| weight_tile(width, ff, rows, share));
     let target =
         OutTile::new(&mut results[..slots * width], slots, width, width).expect("an output of every slot");
     let hidden_quantized = &*hidden_quantized;

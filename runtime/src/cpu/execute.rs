@@ -2,7 +2,9 @@
 
 use super::CpuError;
 use super::plan::MemoryPlan;
-use super::step::{AppendedFrom, AttendOf, Changed, ExpertsOf, Item, Lowered, NormOf, RouteOf, Slot, Step, Vector, Work};
+use super::step::{
+    AppendedFrom, AttendOf, Changed, ExpertsOf, Item, Lowered, NormOf, RouteOf, Slot, Step, Vector, Work,
+};
 use super::weights::{TensorRef, WeightSource};
 use bloomery_formats::dequantize_row;
 use bloomery_kernels_cpu::activations::Activations;
@@ -37,11 +39,11 @@ pub(crate) struct Buffers {
 impl Buffers {
     pub fn new(plan: &MemoryPlan, lowered: &Lowered, source: &dyn WeightSource) -> Result<Buffers, CpuError> {
         let shape = |e: bloomery_kernels_cpu::matrix::MatmulError| CpuError::Program(e.to_string());
-        let quantized = plan.quantized.iter().map(|(kind, width)| Activations::new(*kind, *width).map_err(shape));
-        let experts = lowered
-            .expert_buffers
-            .iter()
-            .map(|(spec, down)| ExpertBuffers::new(spec, &down.matrix(source).map_err(shape)?).map_err(shape));
+        let quantized =
+            plan.quantized.iter().map(|(kind, width)| Activations::new(*kind, *width).map_err(shape));
+        let experts = lowered.expert_buffers.iter().map(|(spec, down)| {
+            ExpertBuffers::new(spec, &down.matrix(source).map_err(shape)?).map_err(shape)
+        });
         Ok(Buffers {
             rows: vec![Vec::new(); plan.rows.len()],
             widths: plan.rows.clone(),
@@ -127,7 +129,8 @@ impl Machine<'_> {
     fn show(&self, step: &Step, rows: usize, buffers: &Buffers, show: &mut Show<'_>) {
         for (name, slot, width, is_index) in &step.shows {
             if *is_index {
-                let values: Vec<f32> = buffers.index[slot.0][..rows * width].iter().map(|v| *v as f32).collect();
+                let values: Vec<f32> =
+                    buffers.index[slot.0][..rows * width].iter().map(|v| *v as f32).collect();
                 show(name, &values, *width);
             } else {
                 show(name, &buffers.rows[slot.0][..rows * width], *width);
@@ -170,7 +173,9 @@ impl Machine<'_> {
                     [Some(first), Some(second)] => {
                         rms_norm(cpu, self.norm(norm), rows, *width, x, &mut target, &mut [first, second]);
                     }
-                    [Some(first), None] => rms_norm(cpu, self.norm(norm), rows, *width, x, &mut target, &mut [first]),
+                    [Some(first), None] => {
+                        rms_norm(cpu, self.norm(norm), rows, *width, x, &mut target, &mut [first])
+                    }
                     _ => rms_norm(cpu, self.norm(norm), rows, *width, x, &mut target, &mut []),
                 }
                 for (opened, slot) in opened.into_iter().flatten().zip(quantized) {
@@ -198,7 +203,15 @@ impl Machine<'_> {
             }
             Work::Attend { q, out, of } => {
                 let mut target = b.open(*out, rows);
-                attention(&cpu.pool, cpu.level, store, &self.attend(of), batch.runs, &b.rows[q.0], &mut target);
+                attention(
+                    &cpu.pool,
+                    cpu.level,
+                    store,
+                    &self.attend(of),
+                    batch.runs,
+                    &b.rows[q.0],
+                    &mut target,
+                );
                 b.rows[out.0] = target;
             }
             Work::Route { logits, of, ids, weights } => {
@@ -214,7 +227,18 @@ impl Machine<'_> {
                 let residual = residual.map(|r| &b.rows[r.0][..]);
                 let (x, x_up) = (&b.quantized[x.0], &b.quantized[x_up.0]);
                 let (buffers, factors) = (&mut b.experts[of.buffers], &b.rows[weights.0]);
-                experts(cpu, &of.spec, &tensors, buffers, x, x_up, &b.grouping, factors, residual, &mut target);
+                experts(
+                    cpu,
+                    &of.spec,
+                    &tensors,
+                    buffers,
+                    x,
+                    x_up,
+                    &b.grouping,
+                    factors,
+                    residual,
+                    &mut target,
+                );
                 b.rows[out.0] = target;
             }
             Work::Unary { x, width, function, out } => {

@@ -56,7 +56,11 @@ impl CpuExecutor {
     ///
     /// # Errors
     /// [`CpuError::Missing`] names everything that the backend lacks; the others say what is wrong with file or options.
-    pub fn new(program: &Program, source: Arc<dyn WeightSource>, options: &CpuOptions) -> Result<CpuExecutor, CpuError> {
+    pub fn new(
+        program: &Program,
+        source: Arc<dyn WeightSource>,
+        options: &CpuOptions,
+    ) -> Result<CpuExecutor, CpuError> {
         for (option, value) in [
             ("--ubatch-size", options.max_rows),
             ("--ctx-size", options.max_tokens.min(options.store_tokens)),
@@ -66,8 +70,7 @@ impl CpuExecutor {
                 return Err(CpuError::Option { option, value });
             }
         }
-        let graph =
-            program.target().ok_or_else(|| CpuError::Program("there is no target graph".into()))?;
+        let graph = program.target().ok_or_else(|| CpuError::Program("there is no target graph".into()))?;
         let (specs, parts) = page_parts(program, graph, options);
         let mut lowered = lower(program, graph, &*source, &parts, options.fuse)?;
         let memory = plan(&mut lowered);
@@ -284,7 +287,11 @@ impl Executor for CpuExecutor {
 
     fn capacity(&self) -> Capacity {
         let store = &self.sequences.store;
-        Capacity { page_tokens: PAGE_TOKENS, pages_total: store.pages_total(), pages_free: store.pages_free() }
+        Capacity {
+            page_tokens: PAGE_TOKENS,
+            pages_total: store.pages_total(),
+            pages_free: store.pages_free(),
+        }
     }
 
     fn pages_to_grow(&self, sequence: SequenceId, n_tokens: usize) -> Result<usize, SequenceError> {

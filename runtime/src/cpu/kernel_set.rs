@@ -36,10 +36,7 @@ impl fmt::Display for MissingKernel {
 pub fn missing_kernels(program: &Program, graph: &Graph, source: &dyn WeightSource) -> Vec<MissingKernel> {
     let mut found: BTreeMap<(String, String, String), (String, usize)> = BTreeMap::new();
     let mut add = |operator: &str, weight_type: &str, class: String, node: String| {
-        found
-            .entry((operator.to_string(), weight_type.to_string(), class))
-            .or_insert((node, 0))
-            .1 += 1;
+        found.entry((operator.to_string(), weight_type.to_string(), class)).or_insert((node, 0)).1 += 1;
     };
     for (index, state) in program.states.iter().enumerate() {
         let used = graph.nodes.iter().any(|n| n.op.states().iter().any(|s| s.0 as usize == index));
@@ -54,14 +51,22 @@ pub fn missing_kernels(program: &Program, graph: &Graph, source: &dyn WeightSour
     }
     found
         .into_iter()
-        .map(|((operator, weight_type, class), (node, nodes))| MissingKernel { operator, weight_type, class, node, nodes })
+        .map(|((operator, weight_type, class), (node, nodes))| MissingKernel {
+            operator,
+            weight_type,
+            class,
+            node,
+            nodes,
+        })
         .collect()
 }
 
 fn missing_state(state: &State) -> Option<String> {
     match &state.kind {
         StateKind::Rows { every: 1, parts, .. } if parts.len() == 2 => None,
-        StateKind::Rows { every, parts, .. } => Some(format!("rows of {} parts every {every} tokens", parts.len())),
+        StateKind::Rows { every, parts, .. } => {
+            Some(format!("rows of {} parts every {every} tokens", parts.len()))
+        }
         StateKind::Recent { .. } => Some("recent rows".into()),
         StateKind::Recurrent { .. } => Some("recurrent block".into()),
         StateKind::Tokens { .. } => Some("recent tokens".into()),
@@ -118,7 +123,12 @@ fn missing_attention(attention: &Attention, program: &Program) -> Vec<(&'static 
     missing
 }
 
-fn matrices(node: &Node, source: &dyn WeightSource, roles: &[&str], missing: &mut Vec<(&'static str, String)>) {
+fn matrices(
+    node: &Node,
+    source: &dyn WeightSource,
+    roles: &[&str],
+    missing: &mut Vec<(&'static str, String)>,
+) {
     for role in roles {
         let Some(tensor) = node.tensors.get(*role).and_then(|name| source.find(name)) else { continue };
         let (ty, dims) = source.shape(tensor);

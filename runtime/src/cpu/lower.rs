@@ -9,8 +9,8 @@ use super::CpuError;
 use super::kernel_set::missing_kernels;
 use super::pattern::Patterns;
 use super::step::{
-    Appended, AppendedFrom, AttendOf, Changed, Class, ExpertsOf, Item, Lowered, NormOf, RopeOf, RouteOf, Slot, Step,
-    Vector, Work,
+    Appended, AppendedFrom, AttendOf, Changed, Class, ExpertsOf, Item, Lowered, NormOf, RopeOf, RouteOf,
+    Slot, Step, Vector, Work,
 };
 use super::weights::{TensorRef, WeightSource, floats};
 use bloomery_formats::ActivationKind;
@@ -115,7 +115,9 @@ impl Lowering<'_> {
         for value in crossing {
             // Expert numbers never cross: routers are row-local and stand beside their experts. A program that lets them
             // cross finds no slot in the tail and is refused by name.
-            let (Some(from), Shape::Rows { .. }) = (self.slot_of.remove(&value), self.shape(value)) else { continue };
+            let (Some(from), Shape::Rows { .. }) = (self.slot_of.remove(&value), self.shape(value)) else {
+                continue;
+            };
             let width = self.width(value);
             let to = self.new_slot(Class::Rows { width });
             self.out.steps.push(Step { work: Work::Gather { from, width, to }, shows: vec![] });
@@ -136,7 +138,8 @@ impl Lowering<'_> {
             }
             Op::RmsNorm { eps, group } => {
                 let norm = self.norm(node, *eps, *group)?;
-                let (x, width, out) = (self.operand(node, 0)?, self.width(node.ins[0]), self.result(node, 0)?);
+                let (x, width, out) =
+                    (self.operand(node, 0)?, self.width(node.ins[0]), self.result(node, 0)?);
                 self.norm_step.insert(node.outs[0].value, self.out.steps.len());
                 self.push(Work::Norm { x, width, norm, out, quantized: vec![] }, node);
             }
@@ -153,16 +156,19 @@ impl Lowering<'_> {
                 self.push(work, node);
             }
             Op::Scale { by, plus } => {
-                let (x, width, out) = (self.operand(node, 0)?, self.width(node.ins[0]), self.result(node, 0)?);
+                let (x, width, out) =
+                    (self.operand(node, 0)?, self.width(node.ins[0]), self.result(node, 0)?);
                 self.push(Work::Scale { x, width, by: *by, plus: *plus, out }, node);
             }
             Op::Affine {} => {
-                let (x, width, out) = (self.operand(node, 0)?, self.width(node.ins[0]), self.result(node, 0)?);
+                let (x, width, out) =
+                    (self.operand(node, 0)?, self.width(node.ins[0]), self.result(node, 0)?);
                 let (scale, bias) = (self.vector(node, "scale")?, self.vector(node, "bias")?);
                 self.push(Work::Affine { x, width, scale, bias, out }, node);
             }
             Op::Unary { function } => {
-                let (x, width, out) = (self.operand(node, 0)?, self.width(node.ins[0]), self.result(node, 0)?);
+                let (x, width, out) =
+                    (self.operand(node, 0)?, self.width(node.ins[0]), self.result(node, 0)?);
                 self.push(Work::Unary { x, width, function: function_of(*function), out }, node);
             }
             Op::Glu { act, clamp } => {
@@ -179,12 +185,14 @@ impl Lowering<'_> {
                 self.push(Work::Concat { parts, out }, node);
             }
             Op::Slice { group, start, width: take } => {
-                let (x, width, out) = (self.operand(node, 0)?, self.width(node.ins[0]), self.result(node, 0)?);
+                let (x, width, out) =
+                    (self.operand(node, 0)?, self.width(node.ins[0]), self.result(node, 0)?);
                 let (group, start, take) = (*group as usize, *start as usize, *take as usize);
                 self.push(Work::Slice { x, width, group, start, take, out }, node);
             }
             Op::Rope(rope) => {
-                let (x, width, out) = (self.operand(node, 0)?, self.width(node.ins[0]), self.result(node, 0)?);
+                let (x, width, out) =
+                    (self.operand(node, 0)?, self.width(node.ins[0]), self.result(node, 0)?);
                 let rope_index = self.rope(node, rope)?;
                 self.out.steps.push(Step { work: Work::Copy { x, width, out }, shows: vec![] });
                 self.push(Work::Rotate { x: out, width, head: rope.head as usize, rope: rope_index }, node);
@@ -193,7 +201,9 @@ impl Lowering<'_> {
             Op::Attention(attention) => self.attention(node, attention)?,
             Op::Route(route) => self.router(node, route)?,
             Op::Experts { .. } => self.experts(index)?,
-            other => return Err(CpuError::Program(format!("{}: no lowering for {}", node.label(), other.name()))),
+            other => {
+                return Err(CpuError::Program(format!("{}: no lowering for {}", node.label(), other.name())));
+            }
         }
         Ok(())
     }
@@ -208,7 +218,10 @@ impl Lowering<'_> {
         let kind = self.kind(weight)?;
         let mut members = vec![index];
         for later in self.patterns.siblings(index) {
-            let fits = self.matrix(&graph.nodes[later], "weight").and_then(|w| self.kind(w)).is_ok_and(|k| k == kind);
+            let fits = self
+                .matrix(&graph.nodes[later], "weight")
+                .and_then(|w| self.kind(w))
+                .is_ok_and(|k| k == kind);
             if fits && members.len() < bloomery_kernels_cpu::linear::MOST {
                 members.push(later);
             }
@@ -302,7 +315,8 @@ impl Lowering<'_> {
             None => AppendedFrom::Slot(self.operand(node, 0)?),
         };
         let value_from = AppendedFrom::Slot(self.operand(node, 1)?);
-        let appended = vec![Appended { part: keys, from: key_from }, Appended { part: values, from: value_from }];
+        let appended =
+            vec![Appended { part: keys, from: key_from }, Appended { part: values, from: value_from }];
         self.push(Work::Prepare { changed, appended }, node);
         Ok(())
     }
@@ -377,7 +391,11 @@ impl Lowering<'_> {
             None => x,
         };
         let kind = self.kind(down)?;
-        let known = self.out.expert_buffers.iter().position(|(s, d)| s.ff == spec.ff && self.kind(*d).is_ok_and(|k| k == kind));
+        let known = self
+            .out
+            .expert_buffers
+            .iter()
+            .position(|(s, d)| s.ff == spec.ff && self.kind(*d).is_ok_and(|k| k == kind));
         let buffers = known.unwrap_or(self.out.expert_buffers.len());
         if known.is_none() {
             self.out.expert_buffers.push((spec, down));
@@ -407,7 +425,8 @@ impl Lowering<'_> {
             return Ok(*slot);
         }
         let x = self.slot_of.get(&value).copied();
-        let x = x.ok_or_else(|| CpuError::Program(format!("value {} is used before it is computed", value.0)))?;
+        let x =
+            x.ok_or_else(|| CpuError::Program(format!("value {} is used before it is computed", value.0)))?;
         let out = self.new_slot(Class::Quantized { kind, width: self.width(value) });
         let joined = self.norm_step.get(&value).copied().filter(|_| self.fuse);
         match joined.map(|step| &mut self.out.steps[step].work) {
@@ -440,7 +459,9 @@ impl Lowering<'_> {
 
     fn slot(&self, value: ValueId, node: &Node) -> Result<Slot> {
         let slot = self.slot_of.get(&value).copied();
-        slot.ok_or_else(|| CpuError::Program(format!("{} reads value {}, which is not there", node.label(), value.0)))
+        slot.ok_or_else(|| {
+            CpuError::Program(format!("{} reads value {}, which is not there", node.label(), value.0))
+        })
     }
 
     fn operand(&self, node: &Node, i: usize) -> Result<Slot> {
@@ -473,8 +494,14 @@ impl Lowering<'_> {
     }
 
     fn matrix(&self, node: &Node, role: &str) -> Result<TensorRef> {
-        let name = node.tensors.get(role).ok_or_else(|| CpuError::Program(format!("{} lacks {role}", node.label())))?;
-        let tensor = self.source.find(name).ok_or_else(|| CpuError::Tensor { name: name.clone(), what: "is not in the model".into() })?;
+        let name = node
+            .tensors
+            .get(role)
+            .ok_or_else(|| CpuError::Program(format!("{} lacks {role}", node.label())))?;
+        let tensor = self
+            .source
+            .find(name)
+            .ok_or_else(|| CpuError::Tensor { name: name.clone(), what: "is not in the model".into() })?;
         let matrix = TensorRef::new(self.source, tensor);
         let fault = |what: String| CpuError::Tensor { name: name.clone(), what };
         let matrix = matrix.ok_or_else(|| fault("has dimensions that overflow".into()))?;
@@ -518,7 +545,13 @@ impl Lowering<'_> {
             offset: rope.offset as usize,
             halves: rope.pairing == Pairing::Halves,
             inverse: rope.inverse,
-            frequencies: frequencies(dims, f64::from(rope.theta), f64::from(rope.linear_factor), factors, yarn),
+            frequencies: frequencies(
+                dims,
+                f64::from(rope.theta),
+                f64::from(rope.linear_factor),
+                factors,
+                yarn,
+            ),
             magnitude: rope.yarn.map_or(1.0, |y| y.magnitude),
             group: rope.group as usize,
         };

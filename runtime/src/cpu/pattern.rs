@@ -113,7 +113,12 @@ impl Patterns {
                 let Some(made) = edges.made_in_segment(product, add) else { continue };
                 let fits = matches!(graph.nodes[made].op, Op::Linear {} | Op::Experts { .. });
                 let earlier = edges.made(other).is_none_or(|o| o < made);
-                if fits && earlier && product != other && edges.uses(product) == 1 && !self.gate_up.contains_key(&made) {
+                if fits
+                    && earlier
+                    && product != other
+                    && edges.uses(product) == 1
+                    && !self.gate_up.contains_key(&made)
+                {
                     self.residual.insert(made, (add, other));
                     break;
                 }
@@ -131,7 +136,9 @@ impl Patterns {
                 .copied()
                 .filter(|n| *n > first && linear(*n) && edges.same_segment(first, *n))
                 // A residual that is computed in between would be read too early.
-                .filter(|n| self.residual.get(n).is_none_or(|(_, other)| edges.made(*other).is_none_or(|o| o < first)))
+                .filter(|n| {
+                    self.residual.get(n).is_none_or(|(_, other)| edges.made(*other).is_none_or(|o| o < first))
+                })
                 .collect();
             self.siblings.insert(first, later);
         }

@@ -123,7 +123,12 @@ impl Sequences {
         Ok(())
     }
 
-    pub fn copy_prefix(&mut self, source: SequenceId, target: SequenceId, n: usize) -> Result<(), SequenceError> {
+    pub fn copy_prefix(
+        &mut self,
+        source: SequenceId,
+        target: SequenceId,
+        n: usize,
+    ) -> Result<(), SequenceError> {
         let from = self.get(source)?;
         if n > from.len {
             return Err(SequenceError::NotResumable { asked: n, nearest: from.len });
@@ -156,23 +161,27 @@ impl Sequences {
 
     pub fn restore(&mut self, bytes: &[u8]) -> Result<SequenceId, SequenceError> {
         let bad = |what: String| SequenceError::BadState(what);
-        let word = |at: usize| -> Option<u64> {
-            Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
-        };
+        let word =
+            |at: usize| -> Option<u64> { Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?)) };
         if bytes.get(..8) != Some(MAGIC) {
             return Err(bad("it is no saved state of this engine".into()));
         }
         if word(8) != Some(self.fingerprint) {
             return Err(bad("it belongs to another model or to other cache types".into()));
         }
-        let len = word(16).and_then(|n| usize::try_from(n).ok()).ok_or_else(|| bad("its header is cut off".into()))?;
+        let len = word(16)
+            .and_then(|n| usize::try_from(n).ok())
+            .ok_or_else(|| bad("its header is cut off".into()))?;
         if len > self.max_tokens {
             return Err(SequenceError::TooLong { asked: len, max_tokens: self.max_tokens });
         }
         let (pages, page_bytes) = (len.div_ceil(PAGE_TOKENS), self.store.layout().page_bytes());
         let body = &bytes[HEADER..];
         if pages.checked_mul(page_bytes) != Some(body.len()) {
-            return Err(bad(format!("{len} tokens need {pages} pages of {page_bytes} bytes, it holds {}", body.len())));
+            return Err(bad(format!(
+                "{len} tokens need {pages} pages of {page_bytes} bytes, it holds {}",
+                body.len()
+            )));
         }
         let id = self.create();
         if let Err(error) = self.grow(id, len) {

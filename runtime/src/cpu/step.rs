@@ -113,27 +113,130 @@ pub(crate) struct ExpertsOf {
 /// What a step computes.
 #[derive(Debug, Clone)]
 pub(crate) enum Work {
-    Embed { weight: TensorRef, scale: f32, out: Slot },
-    Norm { x: Slot, width: usize, norm: NormOf, out: Slot, quantized: Vec<Slot> },
-    Quantize { x: Slot, out: Slot },
-    Project { x: Slot, items: Vec<Item> },
-    GateUp { x: Slot, x_up: Slot, gate: TensorRef, up: TensorRef, function: Function, limits: Option<GateLimits>, out: Slot },
-    Prepare { changed: Vec<Changed>, appended: Vec<Appended> },
-    Rotate { x: Slot, width: usize, head: usize, rope: usize },
-    Attend { q: Slot, out: Slot, of: AttendOf },
-    Route { logits: Slot, of: RouteOf, ids: Slot, weights: Slot },
-    Experts { x: Slot, x_up: Slot, ids: Slot, weights: Slot, residual: Option<Slot>, out: Slot, of: ExpertsOf },
-    Unary { x: Slot, width: usize, function: Function, out: Slot },
-    Glu { gate: Slot, up: Slot, width: usize, function: Function, limits: Option<GateLimits>, out: Slot },
-    Add { a: Slot, b: Slot, width: usize, one: bool, out: Slot },
-    Mul { a: Slot, b: Slot, width: usize, one: bool, out: Slot },
-    Scale { x: Slot, width: usize, by: f32, plus: f32, out: Slot },
-    Affine { x: Slot, width: usize, scale: Option<Vector>, bias: Option<Vector>, out: Slot },
-    Concat { parts: Vec<(Slot, usize)>, out: Slot },
-    Slice { x: Slot, width: usize, group: usize, start: usize, take: usize, out: Slot },
-    Copy { x: Slot, width: usize, out: Slot },
+    Embed {
+        weight: TensorRef,
+        scale: f32,
+        out: Slot,
+    },
+    Norm {
+        x: Slot,
+        width: usize,
+        norm: NormOf,
+        out: Slot,
+        quantized: Vec<Slot>,
+    },
+    Quantize {
+        x: Slot,
+        out: Slot,
+    },
+    Project {
+        x: Slot,
+        items: Vec<Item>,
+    },
+    GateUp {
+        x: Slot,
+        x_up: Slot,
+        gate: TensorRef,
+        up: TensorRef,
+        function: Function,
+        limits: Option<GateLimits>,
+        out: Slot,
+    },
+    Prepare {
+        changed: Vec<Changed>,
+        appended: Vec<Appended>,
+    },
+    Rotate {
+        x: Slot,
+        width: usize,
+        head: usize,
+        rope: usize,
+    },
+    Attend {
+        q: Slot,
+        out: Slot,
+        of: AttendOf,
+    },
+    Route {
+        logits: Slot,
+        of: RouteOf,
+        ids: Slot,
+        weights: Slot,
+    },
+    Experts {
+        x: Slot,
+        x_up: Slot,
+        ids: Slot,
+        weights: Slot,
+        residual: Option<Slot>,
+        out: Slot,
+        of: ExpertsOf,
+    },
+    Unary {
+        x: Slot,
+        width: usize,
+        function: Function,
+        out: Slot,
+    },
+    Glu {
+        gate: Slot,
+        up: Slot,
+        width: usize,
+        function: Function,
+        limits: Option<GateLimits>,
+        out: Slot,
+    },
+    Add {
+        a: Slot,
+        b: Slot,
+        width: usize,
+        one: bool,
+        out: Slot,
+    },
+    Mul {
+        a: Slot,
+        b: Slot,
+        width: usize,
+        one: bool,
+        out: Slot,
+    },
+    Scale {
+        x: Slot,
+        width: usize,
+        by: f32,
+        plus: f32,
+        out: Slot,
+    },
+    Affine {
+        x: Slot,
+        width: usize,
+        scale: Option<Vector>,
+        bias: Option<Vector>,
+        out: Slot,
+    },
+    Concat {
+        parts: Vec<(Slot, usize)>,
+        out: Slot,
+    },
+    Slice {
+        x: Slot,
+        width: usize,
+        group: usize,
+        start: usize,
+        take: usize,
+        out: Slot,
+    },
+    Copy {
+        x: Slot,
+        width: usize,
+        out: Slot,
+    },
     /// Rows that want results, out of all rows.
-    Gather { from: Slot, width: usize, to: Slot },
+    Gather {
+        from: Slot,
+        width: usize,
+        to: Slot,
+    },
 }
 
 /// A named result: name, place, width, whether it holds integers.
@@ -215,7 +318,9 @@ impl Step {
                 }
                 f(out, Write);
             }
-            Work::Glu { gate: a, up: b, out, .. } | Work::Add { a, b, out, .. } | Work::Mul { a, b, out, .. } => {
+            Work::Glu { gate: a, up: b, out, .. }
+            | Work::Add { a, b, out, .. }
+            | Work::Mul { a, b, out, .. } => {
                 f(a, Read);
                 f(b, Read);
                 f(out, Write);
