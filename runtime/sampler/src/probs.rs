@@ -1,7 +1,7 @@
 //! Probabilities for reports (`n_probs`): of the raw row, before any sampler.
 
 use crate::SampleError;
-use crate::candidates::{Candidates, check_row};
+use crate::candidates::{Candidates, check_row, max_of};
 
 /// Natural logarithms of probabilities under the softmax of a row.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,7 +18,7 @@ pub struct RowProbs {
 /// A broken row, or one with nothing possible.
 pub fn row_probs(row: &[f32], chosen: u32, n: usize) -> Result<RowProbs, SampleError> {
     check_row(row)?;
-    let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let max = max_of(row);
     if max == f32::NEG_INFINITY {
         return Err(SampleError::NothingPossible);
     }

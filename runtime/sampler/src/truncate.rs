@@ -1,8 +1,9 @@
 //! The samplers that drop candidates: top_n_sigma, top_k, typical, top_p, min_p, XTC.
 
-use std::cmp::Ordering;
-
-use crate::{candidates::Candidates, random::Random};
+use crate::{
+    candidates::{Candidate, Candidates, front_with_mass},
+    random::Random,
+};
 
 /// Keeps logits of at least `max - n * sigma`, sigma being the standard deviation of all logits in play.
 pub(crate) fn top_n_sigma(candidates: &mut Candidates, n: f32) {
@@ -21,26 +22,7 @@ pub(crate) fn top_n_sigma(candidates: &mut Candidates, n: f32) {
 /// Keeps the smallest set of best tokens whose probability reaches `p`.
 pub(crate) fn top_p(candidates: &mut Candidates, p: f32, min_keep: usize) {
     candidates.softmax();
-    let n = candidates.as_slice().len();
-    let mut cumulative = 0.0;
-    let mut taken = 0;
-    let mut sorted = 64;
-    // Sort only as far as the sum needs.
-    'search: loop {
-        candidates.sort_front(sorted);
-        for candidate in &candidates.as_slice()[taken..sorted.min(n)] {
-            cumulative += candidate.p;
-            taken += 1;
-            if cumulative >= p && taken >= min_keep {
-                break 'search;
-            }
-        }
-        if taken == n {
-            break;
-        }
-        sorted *= 4;
-    }
-    candidates.keep_best(taken.max(1));
+    candidates.keep_mass(p, min_keep);
 }
 
 /// Keeps tokens whose probability is at least `p` times the best one's; never fewer than `min_keep`.
@@ -63,20 +45,13 @@ pub(crate) fn typical(candidates: &mut Candidates, p: f32, min_keep: usize) {
     candidates.forget_order();
     let entropy = entropy(candidates);
     let list = candidates.list();
-    let distance = |probability: f32| (-probability.ln() - entropy).abs();
-    list.sort_by(|a, b| {
-        distance(a.p).partial_cmp(&distance(b.p)).unwrap_or(Ordering::Equal).then(a.id.cmp(&b.id))
-    });
-    let mut cumulative = 0.0;
-    let mut kept = list.len();
-    for (index, candidate) in list.iter().enumerate() {
-        cumulative += candidate.p;
-        if cumulative > p && index + 1 >= min_keep {
-            kept = index + 1;
-            break;
-        }
-    }
-    list.truncate(kept);
+    let distance = |candidate: &Candidate| (-candidate.p.ln() - entropy).abs();
+    let mut ranked: Vec<(f32, Candidate)> =
+        list.iter().map(|candidate| (distance(candidate), *candidate)).collect();
+    let order = |a: &(f32, Candidate), b: &(f32, Candidate)| a.0.total_cmp(&b.0).then(a.1.id.cmp(&b.1.id));
+    let kept = front_with_mass(&mut ranked, f64::from(p), true, min_keep, |ranked| ranked.1.p, order);
+    list.clear();
+    list.extend(ranked.into_iter().take(kept.max(1)).map(|ranked| ranked.1));
 }
 
 /// "Exclude top choices": with the given chance, of all tokens at or above `threshold` only the least likely stays.
