@@ -156,3 +156,10 @@ fn quantised_files_with_f32_activations() {
     check_quantised("qwen35moe", "Q4_K_M", qwen35::declare);
     check_quantised("deepseek4", "Q4_K_M", deepseek4::declare);
 }
+
+#[test]
+fn held_out_text_costs_what_it_costs_another_program() {
+    for (ty, windows) in [("Q8_0", 2), ("Q4_K_M", 1), ("MXFP4_MOE", 1)] {
+        support::check_held_out("qwen3moe", ty, windows, seat_qwen3::declare);
+    }
+}

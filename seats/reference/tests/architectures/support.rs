@@ -273,6 +273,34 @@ pub fn check_quantised(
     assert!(most < 1e-3, "{arch} {ty}: {most}");
 }
 
+/// Compares the mean negative log-likelihood of the first windows of 512 held-out tokens, scored at positions 1 to 511.
+pub fn check_held_out(
+    arch: &str,
+    ty: &str,
+    windows: usize,
+    declare: impl Fn(&ModelFacts) -> bloomery_seat::Result<Program>,
+) {
+    let Some(folder) = golden(arch) else { return };
+    let model = open(&folder.join(format!("tiny-{arch}-{ty}.gguf")), declare);
+    let golden: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(folder.join("golden.json")).unwrap()).unwrap();
+    let expected = &golden["quants"][ty]["f32_activations"]["perplexity"]["per_window_nll"];
+    let text = std::fs::read_to_string(folder.with_file_name("heldout.ids")).unwrap();
+    let ids: Vec<u32> = text.split_whitespace().map(|id| id.parse().unwrap()).collect();
+    for (window, ids) in ids.chunks(512).take(windows).enumerate() {
+        let (logits, _) = model.run(ids, 128);
+        let cost = |(row, next): (&Vec<f32>, &u32)| {
+            let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let sum: f64 = row.iter().map(|v| f64::from(v - most).exp()).sum();
+            sum.ln() - f64::from(row[*next as usize] - most)
+        };
+        let mean = logits.iter().zip(&ids[1..]).map(cost).sum::<f64>() / 511.0;
+        let expected = expected[window].as_f64().unwrap();
+        println!("{arch} {ty} window {window}: {mean:.6}, expected {expected}");
+        assert!((mean / expected - 1.0).abs() < 1e-5, "{arch} {ty} window {window}: {mean}, {expected}");
+    }
+}
+
 fn check_layers(folder: &Path, layers: &[(&str, &str)], named: &Named) {
     let manifest: serde_json::Value =
         serde_json::from_slice(&std::fs::read(folder.join("p5.layers/manifest.json")).unwrap()).unwrap();
