@@ -14,17 +14,24 @@ use bloomery_tokenizer::Tokenizer;
 use std::sync::Arc;
 
 /// The seat's program, asked for in this process: no probe, no library.
-fn open(change: impl FnOnce(&mut OpenOptions)) -> (Engine, Arc<Tokenizer>) {
-    let mut options = OpenOptions::new(demo_model());
-    (options.n_ctx, options.threads) = (2048, Some(2));
-    change(&mut options);
+fn declared() -> Checked {
     let facts = model_facts(&GgufFile::open(&demo_model()).unwrap()).unwrap();
     let program = seat_qwen3::declare(&facts).unwrap();
     let summary = check(&program, &facts).unwrap();
+    Checked { program, summary }
+}
+
+fn options(change: impl FnOnce(&mut OpenOptions)) -> OpenOptions {
+    let mut options = OpenOptions::new(demo_model());
+    (options.n_ctx, options.threads) = (2048, Some(2));
+    change(&mut options);
+    options
+}
+
+fn open(change: impl FnOnce(&mut OpenOptions)) -> (Engine, Arc<Tokenizer>) {
+    let options = options(change);
     let mut reports = Vec::new();
-    let model =
-        Model::open_declared(&options, Checked { program, summary }, &mut |progress| reports.push(progress))
-            .unwrap();
+    let model = Model::open_declared(&options, declared(), &mut |progress| reports.push(progress)).unwrap();
     assert!(reports.windows(2).all(|pair| pair[0].done <= pair[1].done), "progress goes forward");
     assert!(reports.last().is_none_or(|last| last.done == last.total && last.total > 10_000_000));
     let tokenizer = model.tokenizer().clone();
@@ -139,4 +146,35 @@ fn a_slot_goes_through_a_file_in_every_cache_type() {
         assert_eq!((again, done.n_cached), (ids, done.n_prompt - 1), "{cache:?}");
         second.shutdown();
     }
+}
+
+#[test]
+fn the_facts_are_the_files() {
+    let model =
+        Model::open_declared(&options(|options| options.n_slots = Some(2)), declared(), &mut |_| {}).unwrap();
+    let facts = model.facts();
+    assert_eq!((facts.n_ctx, facts.n_ctx_slot, facts.n_slots), (2048, 1024.min(facts.n_ctx_train), 2));
+    assert_eq!((facts.n_vocab, facts.file_type.as_str()), (4096, "Q4_K - Medium"));
+    assert!(facts.description.contains("27.8M"), "{}", facts.description);
+    assert_eq!(facts.eos_text, "<|im_end|>");
+    assert!(facts.chat_template.as_ref().is_some_and(|template| template.contains("im_start")));
+    assert!(model.plan().fits() && model.plan().total() > facts.size_bytes);
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_reason() {
+    let refusal = |change: fn(&mut OpenOptions)| {
+        Model::open_declared(&options(change), declared(), &mut |_| {}).map(drop).unwrap_err().to_string()
+    };
+    let too_long = refusal(|options| options.n_ctx = 1 << 40);
+    for word in ["does not fit", "weights", "kv", "state", "scratch", "--ctx-size"] {
+        assert!(too_long.contains(word), "{too_long}");
+    }
+    assert!(refusal(|options| options.model = "no-such-file.gguf".into()).contains("no-such-file.gguf"));
+    assert!(refusal(|options| options.n_slots = Some(0)).contains("--parallel"));
+    assert!(refusal(|options| options.threads_batch = Some(3)).contains("--threads-batch"));
+    assert!(
+        refusal(|options| (options.backend, options.cache_type_k) = (Backend::Reference, CacheType::Q8_0))
+            .contains("--cache-type-k")
+    );
 }

@@ -376,10 +376,13 @@ impl Opened {
     }
 }
 
+/// llama.cpp's limit, so that a number that works there works here.
+const MOST_SLOTS: usize = 256;
+
 fn check(options: &OpenOptions) -> Result<(), OpenError> {
     let refuse = |option, why: &str| Err(OpenError::Option { option, why: why.to_owned() });
-    if options.n_slots == Some(0) {
-        return refuse("--parallel", "there must be at least one slot");
+    if options.n_slots.is_some_and(|n_slots| !(1..=MOST_SLOTS).contains(&n_slots)) {
+        return refuse("--parallel", "there can be 1 to 256 slots");
     }
     if options.n_batch == 0 || options.n_ubatch == 0 {
         return refuse("--ubatch-size", "batches must have at least one row");

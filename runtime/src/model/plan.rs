@@ -96,11 +96,11 @@ impl Plan {
         n_slots: usize,
         n_ctx: usize,
     ) -> Self {
-        let n_ctx = n_ctx.next_multiple_of(CONTEXT_STEP);
+        let n_ctx = granules(n_ctx);
         let (n_ctx, mut n_ctx_slot) = if options.is_unified() {
             (n_ctx, n_ctx)
         } else {
-            let share = (n_ctx / n_slots).max(1).next_multiple_of(CONTEXT_STEP);
+            let share = granules((n_ctx / n_slots).max(1));
             (share.saturating_mul(n_slots), share)
         };
         if model.n_ctx_train > 0 {
@@ -109,6 +109,11 @@ impl Plan {
         let terms = terms(model, options, n_slots, n_ctx);
         Self { n_slots, n_ctx, n_ctx_slot, terms, limit }
     }
+}
+
+/// Rounded up to whole granules; absurd wishes stay absurd, and the plan refuses them.
+fn granules(n_ctx: usize) -> usize {
+    n_ctx.checked_next_multiple_of(CONTEXT_STEP).unwrap_or(usize::MAX)
 }
 
 fn terms(model: &Model<'_>, options: &OpenOptions, n_slots: usize, n_ctx: usize) -> Vec<Term> {
@@ -249,6 +254,8 @@ mod tests {
         let tight =
             plan(|options| options.n_ubatch = 0, 32768, Some((1 << 30) + MARGIN + (64 << 20) + 16_000));
         assert_eq!((tight.n_ctx, tight.fits()), (8192, true));
+        let absurd = plan(|options| options.n_ctx = usize::MAX, 32768, Some(1 << 40));
+        assert!(!absurd.fits());
         let none = plan(|_| (), 32768, Some(1 << 30));
         assert_eq!((none.n_ctx, none.fits()), (4096, false), "never below 4096, then it is refused");
     }

@@ -158,6 +158,24 @@ fn probabilities_are_of_the_raw_row_or_of_the_chain() {
 }
 
 #[test]
+fn penalties_see_the_prompt_and_what_was_generated() {
+    let mut bench = Bench::roomy(Rollback::Truncate, 1);
+    let sampling = SamplingParams {
+        temperature: 0.0,
+        presence_penalty: 100.0,
+        repeat_last_n: -1,
+        ..SamplingParams::default()
+    };
+    let prompt = [1, 2, 3, 4, 5];
+    let answer = bench.ask(Generate { sampling, ignore_eos: true, n_predict: Some(25), ..request(&prompt) });
+    let mut seen: Vec<u32> = answer.ids();
+    seen.extend(prompt);
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen.len(), 30, "no token came twice: {:?}", answer.ids());
+}
+
+#[test]
 fn the_board_tells_what_runs_and_what_ran() {
     let mut bench = Bench::roomy(Rollback::Truncate, 1);
     let mut clients = vec![bench.submit(request(&prompt(3, 20))), bench.submit(request(&prompt(4, 20)))];
