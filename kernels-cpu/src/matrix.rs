@@ -100,7 +100,7 @@ impl<'a> Matrix<'a> {
     pub fn new(ty: WeightType, data: &'a [u8], rows: usize, cols: usize) -> Result<Self, MatmulError> {
         let kind = ty.activation_kind().ok_or(MatmulError::NotWeights { ty })?;
         let row_bytes = ty.row_bytes(cols).ok_or(MatmulError::Width { ty, cols })?;
-        let expected = row_bytes.checked_mul(rows).unwrap_or(usize::MAX);
+        let expected = row_bytes.saturating_mul(rows);
         if data.len() != expected {
             return Err(MatmulError::Bytes { ty, rows, cols, expected, found: data.len() });
         }

@@ -76,25 +76,47 @@ fn six_bit_scales(bytes: &[u8], out: &mut Group) {
     }
 }
 
-/// `magnitude` with the sign that the bit gives.
-#[inline(always)]
-fn signed(magnitude: u8, negative: u8) -> i8 {
-    let mask = (negative as i8).wrapping_neg();
-    (magnitude as i8 ^ mask).wrapping_sub(mask)
-}
-
-/// Eight sign bits from the seven that are stored: the eighth makes their number even.
-#[inline(always)]
-fn even_signs(seven: u32) -> u8 {
-    let seven = seven & 127;
-    (seven | ((seven.count_ones() & 1) << 7)) as u8
-}
-
-#[inline(always)]
-fn put_signed<const N: usize>(magnitudes: [u8; N], signs: u8, out: &mut [i8]) {
-    for (j, (value, magnitude)) in out.iter_mut().zip(magnitudes).enumerate() {
-        *value = signed(magnitude, (signs >> j) & 1);
+/// For each byte of signs, 0xff in every byte whose bit is set.
+static SIGN_MASKS: [u64; 256] = {
+    let mut masks = [0u64; 256];
+    let mut signs = 0;
+    while signs < 256 {
+        let mut bit = 0;
+        while bit < 8 {
+            if signs >> bit & 1 == 1 {
+                masks[signs] |= 0xff << (8 * bit);
+            }
+            bit += 1;
+        }
+        signs += 1;
     }
+    masks
+};
+
+/// The same for seven stored signs, to which an eighth is added that makes their number even.
+static EVEN_SIGN_MASKS: [u64; 128] = {
+    let mut masks = [0u64; 128];
+    let mut signs = 0;
+    while signs < 128 {
+        masks[signs] = SIGN_MASKS[signs | ((signs.count_ones() as usize & 1) << 7)];
+        signs += 1;
+    }
+    masks
+};
+
+const ONES: u64 = 0x0101_0101_0101_0101;
+
+/// Eight magnitudes, one a byte, negated where the mask's byte is 0xff. No magnitude is zero, so that negated bytes do not carry.
+#[inline(always)]
+fn put_signed(magnitudes: u64, mask: u64, out: &mut [i8]) {
+    let values = (magnitudes ^ mask).wrapping_add(mask & ONES);
+    out.copy_from_slice(&values.to_le_bytes().map(|byte| byte as i8));
+}
+
+/// Two entries of four magnitudes as one of eight.
+#[inline(always)]
+fn two_points(first: u32, second: u32) -> u64 {
+    first as u64 | (second as u64) << 32
 }
 
 /// 2-bit weights with 4-bit scales and minima per 16.
@@ -244,8 +266,12 @@ impl GroupFormat for IQ2_XXS {
             out.scale[2 * j] = (2 * (word >> 28) + 1) as i16;
             out.scale[2 * j + 1] = out.scale[2 * j];
             for l in 0..4 {
-                let point = IQ2_XXS_GRID[indices[l] as usize].to_le_bytes();
-                put_signed(point, even_signs(word >> (7 * l)), &mut out.q[32 * j + 8 * l..][..8]);
+                let point = IQ2_XXS_GRID[indices[l] as usize];
+                put_signed(
+                    point,
+                    EVEN_SIGN_MASKS[(word >> (7 * l)) as usize & 127],
+                    &mut out.q[32 * j + 8 * l..][..8],
+                );
             }
         }
     }
@@ -266,8 +292,8 @@ impl GroupFormat for IQ2_XS {
             out.scale[2 * j + 1] = 2 * (scales >> 4) as i16 + 1;
             for l in 0..4 {
                 let word = u16_at(block, 2 + 8 * j + 2 * l);
-                let point = IQ2_XS_GRID[(word & 511) as usize].to_le_bytes();
-                put_signed(point, even_signs((word >> 9) as u32), &mut out.q[32 * j + 8 * l..][..8]);
+                let point = IQ2_XS_GRID[(word & 511) as usize];
+                put_signed(point, EVEN_SIGN_MASKS[(word >> 9) as usize], &mut out.q[32 * j + 8 * l..][..8]);
             }
         }
     }
@@ -288,8 +314,8 @@ impl GroupFormat for IQ2_S {
             out.scale[2 * j + 1] = 2 * (scales[j] >> 4) as i16 + 1;
             for l in 0..4 {
                 let index = indices[4 * j + l] as usize | (((high[j] >> (2 * l)) & 3) as usize) << 8;
-                let point = IQ2_S_GRID[index].to_le_bytes();
-                put_signed(point, signs[4 * j + l], &mut out.q[32 * j + 8 * l..][..8]);
+                let point = IQ2_S_GRID[index];
+                put_signed(point, SIGN_MASKS[signs[4 * j + l] as usize], &mut out.q[32 * j + 8 * l..][..8]);
             }
         }
     }
@@ -310,14 +336,12 @@ impl GroupFormat for IQ3_XXS {
             out.scale[2 * j] = (2 * (word >> 28) + 1) as i16;
             out.scale[2 * j + 1] = out.scale[2 * j];
             for l in 0..4 {
-                let signs = even_signs(word >> (7 * l));
-                let values = &mut out.q[32 * j + 8 * l..][..8];
-                put_signed(IQ3_XXS_GRID[indices[2 * l] as usize].to_le_bytes(), signs, &mut values[..4]);
-                put_signed(
-                    IQ3_XXS_GRID[indices[2 * l + 1] as usize].to_le_bytes(),
-                    signs >> 4,
-                    &mut values[4..],
+                let signs = EVEN_SIGN_MASKS[(word >> (7 * l)) as usize & 127];
+                let point = two_points(
+                    IQ3_XXS_GRID[indices[2 * l] as usize],
+                    IQ3_XXS_GRID[indices[2 * l + 1] as usize],
                 );
+                put_signed(point, signs, &mut out.q[32 * j + 8 * l..][..8]);
             }
         }
     }
@@ -338,10 +362,12 @@ impl GroupFormat for IQ3_S {
             let scale = (scales[j / 2] >> (4 * (j % 2))) & 15;
             out.scale[2 * j] = 2 * scale as i16 + 1;
             out.scale[2 * j + 1] = out.scale[2 * j];
-            for l in 0..8 {
-                let index = indices[8 * j + l] as usize | (((high[j] >> l) & 1) as usize) << 8;
-                let sign = signs[4 * j + l / 2] >> (4 * (l % 2));
-                put_signed(IQ3_S_GRID[index].to_le_bytes(), sign, &mut out.q[32 * j + 4 * l..][..4]);
+            for l in 0..4 {
+                let bits = high[j] >> (2 * l);
+                let first = indices[8 * j + 2 * l] as usize | ((bits & 1) as usize) << 8;
+                let second = indices[8 * j + 2 * l + 1] as usize | ((bits & 2) as usize) << 7;
+                let point = two_points(IQ3_S_GRID[first], IQ3_S_GRID[second]);
+                put_signed(point, SIGN_MASKS[signs[4 * j + l] as usize], &mut out.q[32 * j + 8 * l..][..8]);
             }
         }
     }
@@ -350,10 +376,12 @@ impl GroupFormat for IQ3_S {
 /// Eight times a lattice point of {-1, 0, 1}, shifted by an eighth: the shift becomes the integer 1.
 #[inline(always)]
 fn put_ternary(index: usize, negative_shift: bool, out: &mut [i8]) {
-    let shift = if negative_shift { -1 } else { 1 };
-    for (value, point) in out.iter_mut().zip(IQ1_GRID[index].to_le_bytes()) {
-        *value = 8 * point as i8 + shift;
-    }
+    // -1, 0, 1 become -8, 0, 8. With the top bit flipped, adding or subtracting one carries into no other byte.
+    let eightfold = (IQ1_GRID[index] << 3) & (0xf8 * ONES);
+    let flipped = eightfold ^ (0x80 * ONES);
+    let shifted = if negative_shift { flipped.wrapping_sub(ONES) } else { flipped.wrapping_add(ONES) };
+    let values = shifted ^ (0x80 * ONES);
+    out.copy_from_slice(&values.to_le_bytes().map(|byte| byte as i8));
 }
 
 /// Lattice of 2048 points of eight ternary values, shifted by an eighth; 3-bit scales per 32.

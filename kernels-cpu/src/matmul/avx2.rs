@@ -189,11 +189,6 @@ impl Lanes for Avx2 {
         op!(_mm256_fnmadd_ps(a, b, c))
     }
     #[inline(always)]
-    fn load(self, from: &[i32]) -> __m256i {
-        let from = &from[..8];
-        op!(_mm256_loadu_si256(from.as_ptr().cast()))
-    }
-    #[inline(always)]
     fn fload(self, from: &[f32]) -> __m256 {
         let from = &from[..8];
         op!(_mm256_loadu_ps(from.as_ptr()))

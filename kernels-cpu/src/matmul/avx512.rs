@@ -183,11 +183,6 @@ impl Lanes for Avx512 {
         op!(_mm512_fnmadd_ps(a, b, c))
     }
     #[inline(always)]
-    fn load(self, from: &[i32]) -> __m512i {
-        let from = &from[..16];
-        op!(_mm512_loadu_si512(from.as_ptr().cast()))
-    }
-    #[inline(always)]
     fn fload(self, from: &[f32]) -> __m512 {
         let from = &from[..16];
         op!(_mm512_loadu_ps(from.as_ptr()))

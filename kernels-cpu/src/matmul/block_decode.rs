@@ -1,11 +1,9 @@
 //! Decoding of the 32-value types, one row a lane, eight blocks at a time.
 
-use super::lanes::{Lanes, MAX_WIDTH, RowBytes};
+use super::lanes::{Lanes, RowBytes};
 use super::tile::{BlockDecode, BlockSink, unroll};
 use bloomery_formats::WeightType;
-use bloomery_formats::block_formats::{BlockFormat, Blocks};
 use bloomery_formats::tables::{FP4_VALUES, IQ4_VALUES};
-use std::marker::PhantomData;
 
 /// A table of signed values made unsigned by an offset.
 pub(crate) const fn shifted(table: &[i8; 16], offset: u8) -> [u8; 16] {
@@ -97,7 +95,7 @@ fn four<L: Lanes>(l: L, words: &[L::I], first: usize, bits: u32) -> [L::I; 4] {
 #[inline(always)]
 fn half_and_nibbles<L: Lanes>(l: L, words: &[L::I; 36], block: usize) -> (L::F, [L::I; 4]) {
     let first = 9 * (block / 2);
-    if block % 2 == 0 {
+    if block.is_multiple_of(2) {
         (l.f16_low(words[first]), four(l, words, first, 16))
     } else {
         (l.f16_high(words[first + 4]), four(l, words, first + 5, 0))
@@ -163,7 +161,7 @@ impl BlockDecode for Q5_0 {
         let words = words::<L, 44>(l, rows);
         unroll!(BLOCK in [0 1 2 3 4 5 6 7] {
             const FIRST: usize = 11 * (BLOCK / 2);
-            let (d, top, bytes) = if BLOCK % 2 == 0 {
+            let (d, top, bytes) = if BLOCK.is_multiple_of(2) {
                 let top = l.funnel(words[FIRST], words[FIRST + 1], 16);
                 (l.f16_low(words[FIRST]), top, four(l, &words, FIRST + 1, 16))
             } else {
@@ -202,7 +200,7 @@ impl BlockDecode for Q8_0 {
             const FIRST: usize = 17 * (BLOCK / 2);
             let sign = l.splat8(0x80);
             let mut q = [sign; 8];
-            let d = if BLOCK % 2 == 0 {
+            let d = if BLOCK.is_multiple_of(2) {
                 for (j, word) in q.iter_mut().enumerate() {
                     *word = l.xor(l.funnel(words[FIRST + j], words[FIRST + j + 1], 16), sign);
                 }
@@ -240,40 +238,34 @@ impl BlockDecode for Mxfp4 {
     }
 }
 
-/// Any type, through the row-wise form of the formats crate.
-pub(crate) struct RowWise<F>(PhantomData<F>);
+/// Half of the value of an unsigned E4M3 byte; 0x7f counts as zero.
+#[inline(always)]
+fn e4m3<L: Lanes>(l: L, byte: L::I) -> L::F {
+    // All ones where the byte is 0x7f.
+    let no_number = l.sra(l.add(l.xor(byte, l.splat(0x7f)), l.splat(u32::MAX)), 31);
+    let bits = l.shl(l.and(byte, l.splat(0x7f)), 20);
+    let bits = l.and(bits, l.xor(no_number, l.splat(u32::MAX)));
+    // Exponent and fraction now lie where f32 has them, subnormals too; the bias differs by 120, and half the value is asked for.
+    l.fmul(l.bits(bits), l.fsplat(f32::from_bits((127 + 119) << 23)))
+}
 
-#[repr(align(64))]
-struct Rows([[u8; 256]; MAX_WIDTH]);
-
-impl<F: BlockFormat> BlockDecode for RowWise<F> {
-    const TYPE: WeightType = F::TYPE;
-    const HAS_MIN: bool = F::HAS_MIN;
-    const SPLIT: bool = F::SPLIT;
-    const OFFSET: u8 = F::OFFSET;
+pub(crate) struct Nvfp4;
+impl BlockDecode for Nvfp4 {
+    const TYPE: WeightType = WeightType::NVFP4;
+    const SPLIT: bool = true;
+    const OFFSET: u8 = 16;
     #[inline(always)]
     fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, sink: &mut impl BlockSink<L>) {
-        let mut bytes = Rows([[0; 256]; MAX_WIDTH]);
-        let (mut d, mut second) = ([[0.0f32; MAX_WIDTH]; 8], [[0.0f32; MAX_WIDTH]; 8]);
-        let mut blocks = Blocks::ZERO;
-        for lane in 0..L::WIDTH {
-            for block in 0..8 {
-                F::unpack(rows.row(lane), block, block, &mut blocks);
-                d[block][lane] = blocks.d[block];
-                second[block][lane] = if F::SPLIT { blocks.d_second[block] } else { blocks.m[block] };
-            }
-            for (byte, value) in bytes.0[lane].iter_mut().zip(&blocks.q) {
-                *byte = (*value as u8).wrapping_add(F::OFFSET);
-            }
-        }
-        let bytes = RowBytes::new(bytes.0.as_flattened(), 256, 256);
-        for chunk in 0..16 {
-            for (j, column) in l.columns(bytes.sixteen(16 * chunk)).into_iter().enumerate() {
-                sink.word(l, 4 * chunk + j, column);
-            }
-            if chunk % 2 == 1 {
-                sink.floats(l, chunk / 2, l.fload(&d[chunk / 2]), l.fload(&second[chunk / 2]));
-            }
-        }
+        let words = words::<L, 36>(l, rows);
+        unroll!(BLOCK in [0 1 2 3 4 5 6 7] {
+            const HEAD: usize = 9 * (BLOCK / 2);
+            const FIRST: usize = HEAD + 1 + 4 * (BLOCK % 2);
+            let byte = l.splat(0xff);
+            let first = e4m3(l, l.and(l.shr(words[HEAD], 16 * (BLOCK as u32 % 2)), byte));
+            let second = e4m3(l, l.and(l.shr(words[HEAD], 16 * (BLOCK as u32 % 2) + 8), byte));
+            // Eight bytes hold sixteen values: low halves first.
+            let [a0, a1, b0, b1, a2, a3, b2, b3] = nibbles(l, four(l, &words, FIRST, 0));
+            put(l, BLOCK, looked_up(l, &FP4, [a0, a1, a2, a3, b0, b1, b2, b3]), first, second, sink);
+        });
     }
 }

@@ -7,7 +7,7 @@ use super::drive::{self, Job};
 use super::float;
 use super::{block_decode, group_decode};
 use crate::output::OutTile;
-use bloomery_formats::{WeightType, block_formats, group_formats};
+use bloomery_formats::{WeightType, group_formats};
 
 macro_rules! compiled {
     ($name:ident, $features:literal, $lanes:ty) => {
@@ -74,7 +74,7 @@ macro_rules! compiled {
                 WeightType::Q8_0 => block!(block_decode::Q8_0),
                 WeightType::IQ4_NL => block!(block_decode::Iq4Nl),
                 WeightType::MXFP4 => block!(block_decode::Mxfp4),
-                WeightType::NVFP4 => block!(block_decode::RowWise<block_formats::NVFP4>),
+                WeightType::NVFP4 => block!(block_decode::Nvfp4),
                 WeightType::F32 => float!(float::F32),
                 WeightType::F16 => float!(float::F16),
                 WeightType::BF16 => float!(float::Bf16),

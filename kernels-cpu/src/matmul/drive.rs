@@ -55,8 +55,9 @@ impl<'a> Job<'a> {
             let data = self.weights.data();
             // Tiles read sixteen rows side by side, which no hardware prefetcher follows: ask for the next tile, front to back.
             let next = (first + width) * row_bytes + part.start * width;
-            return RowBytes::new(&data[first * row_bytes + part.start..], row_bytes, part.len())
-                .and_prefetch(data.as_ptr().wrapping_add(next), width);
+            let rows = RowBytes::new(&data[first * row_bytes + part.start..], row_bytes, part.len());
+            // Not beyond the end: a request for memory that is not mapped costs a walk of the page tables.
+            return if next < data.len() { rows.and_prefetch(data[next..].as_ptr(), width) } else { rows };
         }
         spare.fill(0);
         for (row, target) in (first..self.weight_rows.end).zip(spare.chunks_exact_mut(MOST_BYTES)) {

@@ -151,8 +151,8 @@ unsafe fn few<W: FloatWeight, const N: usize>(
     }
     let column = first - job.weight_rows.start;
     for n in 0..N {
-        for (r, value) in out.row_mut(index + n)[column..].iter_mut().take(ROWS).enumerate() {
-            *value = sums[r][n];
+        for (value, sums) in out.row_mut(index + n)[column..].iter_mut().zip(&sums) {
+            *value = sums[n];
         }
     }
 }

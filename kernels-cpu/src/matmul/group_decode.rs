@@ -238,52 +238,37 @@ impl GroupDecode for Iq4Xs {
     }
 }
 
-/// Any type, through the row-wise form of the formats crate.
+/// Any type without minima, through the row-wise form of the formats crate: rows are unpacked one by one, then turned into lanes.
 pub(crate) struct RowWise<F>(PhantomData<F>);
-
-#[repr(align(64))]
-struct Rows([[u8; 256]; MAX_WIDTH]);
 
 impl<F: GroupFormat> GroupDecode for RowWise<F> {
     const TYPE: WeightType = F::TYPE;
     const PER_32: bool = false;
-    const HAS_MIN: bool = F::HAS_MIN;
-    const WIDE: bool = F::OFFSET > 64;
+    const HAS_MIN: bool = false;
+    const WIDE: bool = true;
     #[inline(always)]
     fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, sink: &mut impl GroupSink<L>) {
-        let mut bytes = Rows([[0; 256]; MAX_WIDTH]);
-        let mut scale = [[0i32; MAX_WIDTH]; 16];
-        let mut pair = [[0i32; MAX_WIDTH]; 8];
-        let (mut d, mut dmin) = ([0.0f32; MAX_WIDTH], [0.0f32; MAX_WIDTH]);
-        let mut group = Group::ZERO;
-        for lane in 0..L::WIDTH {
-            F::unpack(rows.row(lane), &mut group);
-            for (byte, value) in bytes.0[lane].iter_mut().zip(&group.q) {
-                *byte = (*value as u8).wrapping_add(F::OFFSET);
-            }
-            d[lane] = group.d;
-            dmin[lane] = group.dmin;
-            for j in 0..16 {
-                scale[j][lane] = group.scale[j] as i32;
-            }
-            let factors =
-                if F::HAS_MIN { group.min } else { group.scale.map(|scale| -scale * F::OFFSET as i16) };
-            for (j, two) in factors.as_chunks::<2>().0.iter().enumerate() {
-                pair[j][lane] = (two[0] as u16 as u32 | (two[1] as u16 as u32) << 16) as i32;
-            }
+        const { assert!(!F::HAS_MIN, "the pairs are corrections here, not minima") };
+        let mut groups = [Group::ZERO; MAX_WIDTH];
+        for (lane, group) in groups.iter_mut().enumerate().take(L::WIDTH) {
+            F::unpack(rows.row(lane), group);
         }
-        let bytes = RowBytes::new(bytes.0.as_flattened(), 256, 256);
-        for chunk in 0..16 {
-            for (j, column) in l.columns(bytes.sixteen(16 * chunk)).into_iter().enumerate() {
-                sink.word(l, 4 * chunk + j, column);
+        let groups = RowBytes::of_groups(&groups, rows);
+        let sign = l.splat8(0x80);
+        unroll!(CHUNK in [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15] {
+            for (j, column) in l.columns(groups.sixteen(16 * CHUNK)).into_iter().enumerate() {
+                sink.word(l, 4 * CHUNK + j, l.xor(column, sign));
             }
-        }
-        for j in 0..16 {
-            sink.scale(l, j, l.load(&scale[j]));
-        }
-        for j in 0..8 {
-            sink.pair(l, j, l.load(&pair[j]));
-        }
-        sink.floats(l, l.fload(&d), l.fload(&dmin));
+        });
+        unroll!(CHUNK in [0 1] {
+            for (j, scales) in l.columns(groups.sixteen(256 + 16 * CHUNK)).into_iter().enumerate() {
+                let pair = 4 * CHUNK + j;
+                sink.scale(l, 2 * pair, l.sra(l.shl(scales, 16), 16));
+                sink.scale(l, 2 * pair + 1, l.sra(scales, 16));
+                sink.pair(l, pair, l.mul16(scales, l.splat16(-128)));
+            }
+        });
+        let d = l.columns(groups.sixteen(312))[2];
+        sink.floats(l, l.bits(d), l.fsplat(0.0));
     }
 }

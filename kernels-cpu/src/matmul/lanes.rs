@@ -3,6 +3,8 @@
 //! A lane holds four bytes of one row's weights, or one integer or f32 of that row. The kernels are written once over this trait and
 //! compiled for each instruction set. A value of an implementing type is the proof that its instructions exist.
 
+use bloomery_formats::group_formats::Group;
+
 /// Most rows of a tile.
 pub(crate) const MAX_WIDTH: usize = 16;
 
@@ -30,8 +32,28 @@ impl<'a> RowBytes<'a> {
             start: bytes.as_ptr(),
             stride,
             len,
-            ahead: std::ptr::null(),
+            ahead: bytes.as_ptr(),
             ahead_rows: 0,
+            owner: std::marker::PhantomData,
+        }
+    }
+
+    /// The bytes of sixteen unpacked groups in the order of the fields: quants, scales at 256, minima at 288, `d` at 320, `dmin` at 324.
+    /// What `packed`, from which they were unpacked, asks for ahead is asked for while their quants are used.
+    #[inline(always)]
+    pub fn of_groups(groups: &'a [Group; MAX_WIDTH], packed: &RowBytes<'_>) -> Self {
+        const LEN: usize = 328;
+        const {
+            assert!(std::mem::offset_of!(Group, dmin) + 4 == LEN && std::mem::offset_of!(Group, scale) == 256)
+        };
+        // The structure is `repr(C)` and has no padding before byte 328.
+        let start = groups.as_ptr().cast::<u8>();
+        RowBytes {
+            start,
+            stride: size_of::<Group>(),
+            len: LEN,
+            ahead: packed.ahead,
+            ahead_rows: (packed.ahead_rows * packed.len).div_ceil(256),
             owner: std::marker::PhantomData,
         }
     }
@@ -149,8 +171,6 @@ pub(crate) trait Lanes: Copy {
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// `c - a * b`, rounded once.
     fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
-    /// `WIDTH` integers of 32 bits; panics when there are fewer.
-    fn load(self, from: &[i32]) -> Self::I;
     /// `WIDTH` values; panics when there are fewer.
     fn fload(self, from: &[f32]) -> Self::F;
     /// Stores `WIDTH` values; panics when there is less room.
