@@ -84,9 +84,10 @@ fn dump(flags: &Flags) -> ExitCode {
     let program = || -> Result<String, load::LoadError> {
         let path = load::model_file(flags, &Progress::new(true))?;
         let options = load::open_options(flags, path)?;
-        let file = bloomery_gguf::GgufFile::open(&options.model).map_err(bloomery_runtime::OpenError::from)?;
+        let file =
+            bloomery_gguf::GgufFile::open(&options.model).map_err(bloomery_runtime::OpenError::from)?;
         let facts = bloomery_runtime::model::model_facts(&file).map_err(bloomery_runtime::OpenError::from)?;
-        let seats = Seats::discover(&options.seat_options);
+        let seats = options.seats();
         let declared = seats
             .choose(&facts.arch, options.seat.as_deref())
             .and_then(|seat| seat.declare(&facts))

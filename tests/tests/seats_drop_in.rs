@@ -24,8 +24,15 @@ fn folder_with(name: &str, seats: &[&str]) -> Option<PathBuf> {
     Some(folder)
 }
 
+/// What a server without a seats folder beside it says of a model.
 fn refuses(model: &Path, seats: &Path) -> String {
-    let output = Command::new(server_binary().unwrap())
+    let alone = binaries().join(format!("test-alone-{}", std::process::id()));
+    std::fs::create_dir_all(&alone).unwrap();
+    let binary = alone.join("bloomery-serve");
+    if !binary.exists() {
+        std::fs::hard_link(server_binary().unwrap(), &binary).unwrap();
+    }
+    let output = Command::new(binary)
         .arg("-m")
         .arg(model)
         .args(["--port", "0", "--seats-dir"])

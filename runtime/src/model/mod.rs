@@ -10,7 +10,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use bloomery_gguf::{GgufError, GgufFile, TensorInfo, optional};
 use bloomery_program::{Op, Program};
-use bloomery_seat_host::{Checked, SeatError, Seats};
+use bloomery_seat_host::{Checked, SeatError};
 use bloomery_tokenizer::{Tokenizer, Vocabulary as TokenizerVocabularyKeys};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -84,7 +84,7 @@ pub enum OpenError {
     #[error(transparent)]
     Gguf(#[from] GgufError),
     /// No seat, or it did not give a program.
-    #[error(transparent)]
+    #[error("{}", .0.with_hint())]
     Seat(#[from] SeatError),
     /// A tokenizer key has the wrong type.
     #[error(transparent)]
@@ -122,7 +122,7 @@ impl Model {
     /// See [`OpenError`].
     pub fn open(options: &OpenOptions, progress: &mut dyn FnMut(LoadProgress)) -> Result<Self, OpenError> {
         let opened = Opened::new(options)?;
-        let seats = Seats::discover(&options.seat_options);
+        let seats = options.seats();
         let seat = seats.choose(&opened.facts.arch, options.seat.as_deref())?;
         let checked = seat.declare(&opened.facts)?;
         opened.build(options, &seat.info.name, checked, progress)
@@ -147,7 +147,7 @@ impl Model {
     /// See [`OpenError`]; a plan that does not fit is no error here.
     pub fn plan_of(options: &OpenOptions) -> Result<Plan, OpenError> {
         let opened = Opened::new(options)?;
-        let seats = Seats::discover(&options.seat_options);
+        let seats = options.seats();
         let checked = seats.choose(&opened.facts.arch, options.seat.as_deref())?.declare(&opened.facts)?;
         Ok(opened.plan(options, &checked.program))
     }

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use bloomery_seat_host::SeatOptions;
+use bloomery_seat_host::{SeatOptions, Seats};
 
 /// How to open a model. The defaults are llama-server's.
 #[derive(Debug, Clone)]
@@ -66,6 +66,12 @@ impl OpenOptions {
             decode_gap: Duration::from_millis(250),
             read_ahead: true,
         }
+    }
+
+    /// The seats that these options find, a file named by `seat` included.
+    #[must_use]
+    pub fn seats(&self) -> Seats {
+        Seats::discover(&self.seat_options.clone().wanting(self.seat.as_deref()))
     }
 
     pub(super) fn is_unified(&self) -> bool {
