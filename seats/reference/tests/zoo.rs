@@ -266,6 +266,30 @@ fn a_step_that_does_not_fit_changes_nothing() {
 }
 
 #[test]
+fn going_back_to_where_it_stands_changes_nothing() {
+    let reference = reference();
+    let mut states = fresh(&reference, &[1]);
+    run(&reference, &mut states, 1, &[6]);
+    let before = states.save(1).unwrap();
+    states.truncate(1, 6).unwrap();
+    assert_eq!(states.save(1).unwrap(), before);
+}
+
+#[test]
+fn a_saved_state_that_is_longer_than_its_sequence_is_refused() {
+    let reference = reference();
+    let mut states = fresh(&reference, &[1]);
+    run(&reference, &mut states, 1, &[6]);
+    let mut bytes = states.save(1).unwrap();
+    // The length follows the mark and the fingerprint.
+    assert_eq!(bytes[12..20], 6u64.to_le_bytes());
+    bytes[12] = 5;
+    let error = states.restore(2, &bytes).unwrap_err();
+    assert_eq!(error, ReferenceError::BadState("a state of 6 tokens in a sequence of 5".into()));
+    assert!(states.length(2).is_err());
+}
+
+#[test]
 fn at_most_eight_snapshots_are_kept_and_the_spread_out_ones_stay() {
     let reference = reference();
     let mut states = fresh(&reference, &[1]);

@@ -60,7 +60,14 @@ fn hyper_mix_coefficients() {
     close(&post, &[&[1.0, 1.5]]);
     // Rows (sources) (1/4, 3/4) and (1/2, 1/2), plus eps; then columns over their sum plus eps.
     let (a, b, c) = (0.251, 0.751, 0.501);
-    close(&comb, &[&[a / 0.753, b / 1.253, c / 0.753, c / 1.253]]);
+    let first = [a / 0.753, b / 1.253, c / 0.753, c / 1.253];
+    close(&comb, &[&first]);
+    // A second round: sources over their sum plus eps, then targets.
+    let eps = 1e-3;
+    let (top, bottom) = (first[0] + first[1] + eps, first[2] + first[3] + eps);
+    let [w, x, y, z] = [first[0] / top, first[1] / top, first[2] / bottom, first[3] / bottom];
+    let (left, right) = (w + y + eps, x + z + eps);
+    close(&hyper(2, &base)[2], &[&[w / left, x / right, y / left, z / right]]);
 }
 
 #[test]
