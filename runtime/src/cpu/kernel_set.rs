@@ -133,11 +133,10 @@ fn matrices(
         let Some(tensor) = node.tensors.get(*role).and_then(|name| source.find(name)) else { continue };
         let (ty, dims) = source.shape(tensor);
         let cols = dims.first().copied().unwrap_or(0);
+        let whole = usize::try_from(cols).ok().and_then(|c| ty.row_bytes(c)).is_some();
         if ty.activation_kind().is_none() {
             missing.push((ty.name(), "any shape".into()));
-        } else if usize::try_from(cols).ok().and_then(|c| ty.row_bytes(c)).is_none() {
-            missing.push((ty.name(), format!("rows of {cols} values")));
-        } else if ty == WeightType::NVFP4 && cols % 64 != 0 {
+        } else if !whole || (ty == WeightType::NVFP4 && cols % 64 != 0) {
             missing.push((ty.name(), format!("rows of {cols} values")));
         }
     }
