@@ -8,6 +8,9 @@ use crate::matrix::MatmulError;
 use crate::simd::{Kind, Simd};
 use bloomery_formats::{ActivationKind, ActivationRow, quantize_block, quantize_group, scaled_sum};
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+
 const GROUP: usize = 256;
 const BLOCK: usize = 32;
 
@@ -242,21 +245,23 @@ impl ActivationChunk<'_> {
             values.len()
         );
         match simd.kind() {
-            Kind::Scalar => self.quantize_inline(row, values),
+            Kind::Scalar => self.quantize_inline(row, values, quantize_block),
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2 => {
                 #[target_feature(enable = "avx2,fma,f16c")]
                 fn compiled(chunk: &mut ActivationChunk<'_>, row: usize, values: &[f32]) {
-                    chunk.quantize_inline(row, values);
+                    chunk.quantize_inline(row, values, quantize_block);
                 }
                 // SAFETY: a `Simd` of this kind exists only where these features were detected.
                 unsafe { compiled(self, row, values) }
             }
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512Vnni => {
-                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
                 fn compiled(chunk: &mut ActivationChunk<'_>, row: usize, values: &[f32]) {
-                    chunk.quantize_inline(row, values);
+                    chunk.quantize_inline(row, values, |values, quants, sums| {
+                        avx512::quantize_block(values, quants, sums)
+                    });
                 }
                 // SAFETY: a `Simd` of this kind exists only where these features were detected.
                 unsafe { compiled(self, row, values) }
@@ -265,7 +270,12 @@ impl ActivationChunk<'_> {
     }
 
     #[inline(always)]
-    fn quantize_inline(&mut self, row: usize, values: &[f32]) {
+    fn quantize_inline(
+        &mut self,
+        row: usize,
+        values: &[f32],
+        quantize_block: impl Fn(&[f32; BLOCK], &mut [i8; BLOCK], &mut [i16; 2]) -> f32,
+    ) {
         let strides = self.strides;
         if self.kind == ActivationKind::F32 {
             let target = &mut self.values[row * strides.values..][..strides.values];
