@@ -17,7 +17,9 @@ pub enum ApiError {
     #[error("{0}")]
     Invalid(String),
     /// The prompt does not fit.
-    #[error("request ({n_prompt} tokens) exceeds the available context size ({n_ctx} tokens), try increasing it")]
+    #[error(
+        "request ({n_prompt} tokens) exceeds the available context size ({n_ctx} tokens), try increasing it"
+    )]
     ContextExceeded {
         /// Tokens of the prompt.
         n_prompt: usize,

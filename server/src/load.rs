@@ -64,7 +64,8 @@ pub fn model_file(flags: &Flags, progress: &Progress) -> Result<PathBuf, LoadErr
                 options.token.clone_from(&model.hf_token);
             }
             let reference = ModelReference::parse(repo)?;
-            let fetched = Hub::new(options)?.fetch(&reference, model.hf_file.as_deref(), &mut progress.fetching())?;
+            let fetched =
+                Hub::new(options)?.fetch(&reference, model.hf_file.as_deref(), &mut progress.fetching())?;
             Ok(fetched.path)
         }
     }
@@ -88,7 +89,10 @@ pub fn open_options(flags: &Flags, model: PathBuf) -> Result<OpenOptions, LoadEr
     };
     let n_slots = match usize::try_from(engine.parallel) {
         Ok(0) => {
-            return Err(LoadError::Flag { flag: "--parallel", problem: "0 requests cannot run; -1 chooses".to_owned() });
+            return Err(LoadError::Flag {
+                flag: "--parallel",
+                problem: "0 requests cannot run; -1 chooses".to_owned(),
+            });
         }
         Ok(n) => Some(n),
         Err(_) => None,
@@ -136,9 +140,14 @@ pub fn load(flags: &Flags, settings: &ServerSettings, progress: &Progress) -> Re
 
 /// The template of a flag, else the file's, else ChatML. One of the file's that does not parse is no reason not to serve: every
 /// route but chat works.
-fn template(settings: &ServerSettings, facts: &Facts, tokenizer: &Tokenizer) -> Result<ChatTemplate, TemplateError> {
+fn template(
+    settings: &ServerSettings,
+    facts: &Facts,
+    tokenizer: &Tokenizer,
+) -> Result<ChatTemplate, TemplateError> {
     let strip = (tokenizer.add_bos(), tokenizer.add_eos());
-    let compile = |source: &str| ChatTemplate::new(source, &facts.bos_text, &facts.eos_text, strip, Clock::SYSTEM);
+    let compile =
+        |source: &str| ChatTemplate::new(source, &facts.bos_text, &facts.eos_text, strip, Clock::SYSTEM);
     if let Some(source) = &settings.template {
         return compile(source);
     }
@@ -148,7 +157,9 @@ fn template(settings: &ServerSettings, facts: &Facts, tokenizer: &Tokenizer) -> 
             compile(CHATML)
         }),
         None => {
-            tracing::warn!("the file has no chat template; chats are rendered as ChatML, which this model may not know");
+            tracing::warn!(
+                "the file has no chat template; chats are rendered as ChatML, which this model may not know"
+            );
             compile(CHATML)
         }
     }

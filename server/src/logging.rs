@@ -3,7 +3,9 @@
 use std::{fs::File, io::IsTerminal as _, sync::Mutex};
 
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::{Layer, Registry, filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+use tracing_subscriber::{
+    Layer, Registry, filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
 
 use crate::flags::{LogFlags, WhenFlag};
 

@@ -36,7 +36,9 @@ impl Progress {
             Event::Planned { files, bytes, missing } => {
                 tracing::info!("model {}: {bytes} bytes, {missing} of them to fetch", files.join(", "));
             }
-            Event::Checking { file, have } => tracing::info!("{file}: checking {have} bytes of an earlier attempt"),
+            Event::Checking { file, have } => {
+                tracing::info!("{file}: checking {have} bytes of an earlier attempt")
+            }
             Event::Started { file, size, have } => {
                 self.begin(&format!("fetching {file}"), size);
                 self.advance(have);

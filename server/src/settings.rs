@@ -93,13 +93,20 @@ impl ServerSettings {
     /// # Errors
     /// The first flag whose value cannot be used.
     pub fn of(flags: &Flags) -> Result<Self, SettingsError> {
-        let names: BTreeSet<String> =
-            flags.model.alias.iter().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect();
+        let names: BTreeSet<String> = flags
+            .model
+            .alias
+            .iter()
+            .map(|name| name.trim().to_owned())
+            .filter(|name| !name.is_empty())
+            .collect();
         let mut aliases: Vec<String> = names.into_iter().collect();
         if aliases.is_empty() {
-            let own = flags.model.hf_repo.clone().or_else(|| {
-                flags.model.model.as_ref().map(|path| path.to_string_lossy().into_owned())
-            });
+            let own = flags
+                .model
+                .hf_repo
+                .clone()
+                .or_else(|| flags.model.model.as_ref().map(|path| path.to_string_lossy().into_owned()));
             aliases.push(own.unwrap_or_default());
         }
         let tags: BTreeSet<String> =
@@ -120,7 +127,10 @@ impl ServerSettings {
             template_variables: template_variables(flags)?,
             template: template(flags)?,
             verbose: flags.log.verbose,
-            ping: u64::try_from(flags.http.sse_ping_interval).ok().filter(|s| *s > 0).map(Duration::from_secs),
+            ping: u64::try_from(flags.http.sse_ping_interval)
+                .ok()
+                .filter(|s| *s > 0)
+                .map(Duration::from_secs),
             timeout: Duration::from_secs(flags.http.timeout),
             max_request_size: flags.http.max_request_size,
             metrics: flags.http.metrics,
@@ -145,15 +155,23 @@ fn bad<T>(flag: &'static str, problem: impl ToString) -> Result<T, SettingsError
 }
 
 fn read(flag: &'static str, path: &std::path::Path) -> Result<String, SettingsError> {
-    std::fs::read_to_string(path).map_err(|source| SettingsError::File { flag, path: path.to_owned(), source })
+    std::fs::read_to_string(path).map_err(|source| SettingsError::File {
+        flag,
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn keys(flags: &Flags) -> Result<Keys, SettingsError> {
-    let mut keys: Vec<String> =
-        flags.http.api_key.iter().filter(|key| !key.is_empty()).cloned().collect();
+    let mut keys: Vec<String> = flags.http.api_key.iter().filter(|key| !key.is_empty()).cloned().collect();
     if let Some(path) = &flags.http.api_key_file {
         let text = read("--api-key-file", path)?;
-        keys.extend(text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned));
+        keys.extend(
+            text.lines()
+                .map(str::trim)
+                .filter(|line| !line.is_empty() && !line.starts_with('#'))
+                .map(str::to_owned),
+        );
         if keys.is_empty() {
             // Serving everybody because a file was empty would be the worst reading of it.
             return bad("--api-key-file", "holds no key");
@@ -168,7 +186,10 @@ fn prefix(prefix: &str) -> Result<String, SettingsError> {
     }
     let plain = |c: char| c.is_ascii_alphanumeric() || "/-_.~".contains(c);
     if !prefix.starts_with('/') || prefix.ends_with('/') || !prefix.chars().all(plain) {
-        return bad("--api-prefix", "must begin with '/', not end with it, and hold letters, digits and -_.~ only");
+        return bad(
+            "--api-prefix",
+            "must begin with '/', not end with it, and hold letters, digits and -_.~ only",
+        );
     }
     Ok(prefix.to_owned())
 }
@@ -238,7 +259,8 @@ fn sampling(flags: &SamplingFlags) -> Result<SamplingParams, SettingsError> {
     }
     for word in &flags.logit_bias {
         let cut = word.rfind(['+', '-']).filter(|cut| *cut > 0);
-        let parsed = cut.and_then(|cut| Some((word[..cut].parse::<u32>().ok()?, word[cut..].parse::<f32>().ok()?)));
+        let parsed =
+            cut.and_then(|cut| Some((word[..cut].parse::<u32>().ok()?, word[cut..].parse::<f32>().ok()?)));
         match parsed {
             Some(pair) => p.logit_bias.push(pair),
             None => return bad("--logit-bias", format!("{word:?} is not of the form 15043+1 or 15043-1")),

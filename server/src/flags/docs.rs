@@ -19,7 +19,11 @@ pub fn flags_section() -> String {
         let (Some(long), this) = (arg.get_long(), arg.get_help_heading()) else { continue };
         if heading != Some(this) {
             heading = Some(this);
-            _ = write!(out, "\n### {}\n\n| flag | variable | default | meaning |\n|---|---|---|---|\n", this.unwrap_or("Others"));
+            _ = write!(
+                out,
+                "\n### {}\n\n| flag | variable | default | meaning |\n|---|---|---|---|\n",
+                this.unwrap_or("Others")
+            );
         }
         let short = arg.get_short().map(|short| format!("`-{short}`, ")).unwrap_or_default();
         let value = if arg.get_num_args().is_some_and(|range| range.min_values() > 0) {
@@ -27,8 +31,7 @@ pub fn flags_section() -> String {
         } else {
             String::new()
         };
-        let variable =
-            arg.get_env().map(|name| format!("`{}`", name.to_string_lossy())).unwrap_or_default();
+        let variable = arg.get_env().map(|name| format!("`{}`", name.to_string_lossy())).unwrap_or_default();
         let default: Vec<String> =
             arg.get_default_values().iter().map(|value| format!("`{}`", value.to_string_lossy())).collect();
         let choices: Vec<String> =
@@ -38,12 +41,17 @@ pub fn flags_section() -> String {
             _ = write!(help, " ({})", choices.join(", "));
         }
         let cells = [format!("{short}`--{long}{value}`"), variable, default.join(", "), help];
-        _ = writeln!(out, "| {} |", cells.map(|cell| cell.replace('|', "\\|").replace('\n', " ")).join(" | "));
+        _ = writeln!(
+            out,
+            "| {} |",
+            cells.map(|cell| cell.replace('|', "\\|").replace('\n', " ")).join(" | ")
+        );
     }
 
     out.push_str("\n### Accepted because it holds anyway\n\n| flag | accepted |\n|---|---|\n");
     for row in LLAMA_SERVER {
-        let flags = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        let flags =
+            |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         match row.standing {
             Standing::Holds(Side::On) => _ = writeln!(out, "| {} | yes |", flags(row.names)),
             Standing::Holds(Side::Off) => _ = writeln!(out, "| {} | yes |", flags(row.negative)),

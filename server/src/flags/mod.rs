@@ -11,8 +11,8 @@ pub use docs::{BEGIN, END, flags_section};
 pub use llama_server::{LLAMA_SERVER, Row, Side, Standing};
 pub use normalise::{FlagError, normalise};
 pub use schema::{
-    BackendFlag, CacheTypeFlag, ChatFlags, Command, EngineFlags, Flags, HttpFlags, LogFlags, ModelFlags, SamplingFlags,
-    SeatFlags, WhenFlag,
+    BackendFlag, CacheTypeFlag, ChatFlags, Command, EngineFlags, Flags, HttpFlags, LogFlags, ModelFlags,
+    SamplingFlags, SeatFlags, WhenFlag,
 };
 
 /// Why a command line is not accepted.
@@ -33,8 +33,13 @@ pub fn command() -> clap::Command {
     for row in LLAMA_SERVER {
         let Standing::Here(long) = row.standing else { continue };
         let shown = format!("--{long}");
-        let others: Vec<&str> =
-            row.names.iter().chain(row.negative).copied().filter(|name| *name != shown && name.len() != 2).collect();
+        let others: Vec<&str> = row
+            .names
+            .iter()
+            .chain(row.negative)
+            .copied()
+            .filter(|name| *name != shown && name.len() != 2)
+            .collect();
         if others.is_empty() || matches!(long, "help" | "version") {
             continue;
         }
@@ -55,6 +60,7 @@ pub fn parse<A: Into<String>>(
     variable: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Flags, ParseError> {
     let words = normalise(words.into_iter().map(Into::into), variable)?;
-    let matches = command().try_get_matches_from(std::iter::once("bloomery-serve".to_owned()).chain(words))?;
+    let matches =
+        command().try_get_matches_from(std::iter::once("bloomery-serve".to_owned()).chain(words))?;
     Ok(Flags::from_arg_matches(&matches)?)
 }

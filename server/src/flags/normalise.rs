@@ -163,7 +163,8 @@ mod tests {
     #[test]
     fn short_names_become_long_ones() {
         assert_eq!(
-            run(&["-np", "2", "-c", "4096", "--temperature", "0", "-s", "-1", "--backend", "cpu"], &[]).unwrap(),
+            run(&["-np", "2", "-c", "4096", "--temperature", "0", "-s", "-1", "--backend", "cpu"], &[])
+                .unwrap(),
             ["--parallel=2", "--ctx-size=4096", "--temp=0", "--seed=-1", "--backend", "cpu"]
         );
         assert_eq!(run(&["--no-slots"], &[]).unwrap(), ["--slots=false"]);
@@ -173,14 +174,21 @@ mod tests {
     #[test]
     fn what_is_not_there_is_named() {
         assert_eq!(run(&["--lora", "x"], &[]).unwrap_err(), FlagError::NotThere { flag: "--lora".into() });
-        assert_eq!(run(&["--context-shift"], &[]).unwrap_err(), FlagError::NotThere { flag: "--context-shift".into() });
+        assert_eq!(
+            run(&["--context-shift"], &[]).unwrap_err(),
+            FlagError::NotThere { flag: "--context-shift".into() }
+        );
         assert!(matches!(run(&["-ngl", "99"], &[]), Err(FlagError::Value { .. })));
         assert_eq!(run(&["-m"], &[]).unwrap_err(), FlagError::NoValue { flag: "-m".into() });
     }
 
     #[test]
     fn what_holds_anyway_is_accepted() {
-        assert!(run(&["-ngl", "0", "--no-context-shift", "-cb", "--no-webui", "-fa", "auto"], &[]).unwrap().is_empty());
+        assert!(
+            run(&["-ngl", "0", "--no-context-shift", "-cb", "--no-webui", "-fa", "auto"], &[])
+                .unwrap()
+                .is_empty()
+        );
     }
 
     #[test]

@@ -129,7 +129,13 @@ pub struct EngineFlags {
     #[arg(long, value_name = "TYPE", value_enum, default_value = "f16", env = "LLAMA_ARG_CACHE_TYPE_V")]
     pub cache_type_v: CacheTypeFlag,
     /// MiB of host memory for the states of earlier prompts; -1 is without a limit, 0 is off.
-    #[arg(long, value_name = "MIB", default_value_t = 8192, allow_negative_numbers = true, env = "LLAMA_ARG_CACHE_RAM")]
+    #[arg(
+        long,
+        value_name = "MIB",
+        default_value_t = 8192,
+        allow_negative_numbers = true,
+        env = "LLAMA_ARG_CACHE_RAM"
+    )]
     pub cache_ram: i64,
     /// How much of a slot's text a prompt must share to be given that slot; 0 is off.
     #[arg(long, value_name = "SHARE", default_value_t = 0.1)]
@@ -278,7 +284,13 @@ pub struct ChatFlags {
 #[command(next_help_heading = "HTTP")]
 pub struct HttpFlags {
     /// Addresses to listen on, separated by commas; a path that ends in .sock is a Unix socket.
-    #[arg(long, value_name = "HOSTS", default_value = "127.0.0.1", env = "LLAMA_ARG_HOST", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "HOSTS",
+        default_value = "127.0.0.1",
+        env = "LLAMA_ARG_HOST",
+        value_delimiter = ','
+    )]
     pub host: Vec<String>,
     /// Port; 0 takes a free one and prints it.
     #[arg(long, value_name = "PORT", default_value_t = 8080, env = "LLAMA_ARG_PORT")]
@@ -300,7 +312,12 @@ pub struct HttpFlags {
     #[arg(long, value_name = "ORIGINS", default_value = "*", env = "LLAMA_ARG_CORS_ORIGINS")]
     pub cors_origins: String,
     /// Methods that a browser may use.
-    #[arg(long, value_name = "METHODS", default_value = "GET, POST, DELETE, OPTIONS", env = "LLAMA_ARG_CORS_METHODS")]
+    #[arg(
+        long,
+        value_name = "METHODS",
+        default_value = "GET, POST, DELETE, OPTIONS",
+        env = "LLAMA_ARG_CORS_METHODS"
+    )]
     pub cors_methods: String,
     /// Headers that a browser may send.
     #[arg(long, value_name = "HEADERS", default_value = "*", env = "LLAMA_ARG_CORS_HEADERS")]

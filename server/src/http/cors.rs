@@ -29,7 +29,9 @@ impl Cors {
     /// # Errors
     /// A word that cannot stand in a header.
     pub fn new(origins: &str, methods: &str, headers: &str, credentials: bool) -> Result<Self, String> {
-        let value = |text: &str| HeaderValue::from_str(text).map_err(|_| format!("{text:?} cannot stand in a header"));
+        let value = |text: &str| {
+            HeaderValue::from_str(text).map_err(|_| format!("{text:?} cannot stand in a header"))
+        };
         let origins = match origins.trim() {
             "*" if credentials => Origins::Echo,
             "localhost" => Origins::Local,
@@ -67,7 +69,8 @@ impl Cors {
 }
 
 fn is_local(origin: &HeaderValue) -> bool {
-    let Some(rest) = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, rest)| rest) else {
+    let Some(rest) = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, rest)| rest)
+    else {
         return false;
     };
     ["localhost", "127.0.0.1", "[::1]"].iter().any(|host| {

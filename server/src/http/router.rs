@@ -46,11 +46,12 @@ pub fn router(app: Arc<App>) -> Router {
     }
     // llama-server answers a wrong method as it answers a wrong path.
     routes = routes.method_not_allowed_fallback(routes::not_found);
-    let routes = if app.settings.prefix.is_empty() { routes } else { Router::new().nest(&app.settings.prefix.clone(), routes) };
-    routes
-        .fallback(routes::not_found)
-        .layer(from_fn_with_state(Arc::clone(&app), gate))
-        .with_state(app)
+    let routes = if app.settings.prefix.is_empty() {
+        routes
+    } else {
+        Router::new().nest(&app.settings.prefix.clone(), routes)
+    };
+    routes.fallback(routes::not_found).layer(from_fn_with_state(Arc::clone(&app), gate)).with_state(app)
 }
 
 /// Routes of llama-server that come later.
@@ -113,5 +114,8 @@ async fn run(request: Request, next: Next) -> Response {
 }
 
 fn is_public(app: &App, path: &str) -> bool {
-    path == "/" || path.strip_prefix(app.settings.prefix.as_str()).is_some_and(|path| matches!(path, "/health" | "/v1/health"))
+    path == "/"
+        || path
+            .strip_prefix(app.settings.prefix.as_str())
+            .is_some_and(|path| matches!(path, "/health" | "/v1/health"))
 }

@@ -15,7 +15,9 @@ use super::{App, Ready, generate};
 use crate::{
     error::{ApiError, JSON},
     request::{self, build::Job, chat, fields::Fields, prompt},
-    wire::{answer::Shape, metrics as metrics_text, models as models_json, props as props_json, slots, unix_time},
+    wire::{
+        answer::Shape, metrics as metrics_text, models as models_json, props as props_json, slots, unix_time,
+    },
 };
 
 /// A route's answer.
@@ -49,7 +51,9 @@ pub async fn read(app: &App, body: Body) -> Result<Map<String, Value>, ApiError>
 }
 
 /// Does what may take long (templates, tokens) away from the threads that serve connections.
-async fn aside<T: Send + 'static>(work: impl FnOnce() -> Result<T, ApiError> + Send + 'static) -> Result<T, ApiError> {
+async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
     // A panic in there is this request's error.
     tokio::task::spawn_blocking(work).await.map_err(|_| ApiError::Server("internal error".to_owned()))?
 }
@@ -102,7 +106,8 @@ pub async fn list_slots(State(app): Shared, request: Request) -> Answer {
         ));
     }
     let board = ready(&app)?.served.engine.board();
-    let fail = super::slots::parameter(request.uri(), "fail_on_no_slot").is_some_and(|value| !value.is_empty());
+    let fail =
+        super::slots::parameter(request.uri(), "fail_on_no_slot").is_some_and(|value| !value.is_empty());
     if fail && board.slots.iter().all(|slot| slot.is_processing) {
         return Err(ApiError::Unavailable("no slot available".to_owned()));
     }

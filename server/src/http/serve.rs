@@ -69,7 +69,11 @@ impl Drop for Listener {
 ///
 /// # Errors
 /// The first address that cannot be bound.
-pub async fn bind(hosts: &[String], port: u16, reuse_port: bool) -> Result<Vec<(Address, Listener)>, ListenError> {
+pub async fn bind(
+    hosts: &[String],
+    port: u16,
+    reuse_port: bool,
+) -> Result<Vec<(Address, Listener)>, ListenError> {
     let mut out = Vec::new();
     let mut port = port;
     for host in hosts.iter().map(|host| host.trim()).filter(|host| !host.is_empty()) {
@@ -168,7 +172,8 @@ async fn accept(
         match accepted {
             Ok(stream) => {
                 let mut builder = hyper::server::conn::http1::Builder::new();
-                builder.timer(TokioTimer::new()).header_read_timeout(header_timeout);
+                // Some clients compare names of headers letter by letter with what llama-server sends.
+                builder.timer(TokioTimer::new()).header_read_timeout(header_timeout).title_case_headers(true);
                 let service = TowerToHyperService::new(router.clone());
                 let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));
                 tokio::spawn(async move {

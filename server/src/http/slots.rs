@@ -86,7 +86,8 @@ mod tests {
     fn names_stay_in_the_folder() {
         let folder = Path::new("/s");
         assert_eq!(inside(folder, "s0.bin"), Some(PathBuf::from("/s/s0.bin")));
-        for name in ["", ".", "..", "../x", "a/b", "/etc/passwd", "a\\b", ".hidden", "a\0", "a ", "C:x", "x?"] {
+        for name in ["", ".", "..", "../x", "a/b", "/etc/passwd", "a\\b", ".hidden", "a\0", "a ", "C:x", "x?"]
+        {
             assert_eq!(inside(folder, name), None, "{name:?}");
         }
     }

@@ -165,3 +165,72 @@ impl futures_util::Stream for Stream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        engine::Events,
+        wire::{answer::Follower, settings::Settings},
+    };
+    use bloomery_runtime::request::{RequestError, Token};
+    use futures_util::StreamExt as _;
+    use tokio::sync::mpsc;
+
+    struct Fake(mpsc::UnboundedReceiver<Event>);
+
+    impl Events for Fake {
+        fn id(&self) -> u64 {
+            0
+        }
+
+        fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
+            self.0.poll_recv(context)
+        }
+    }
+
+    fn stream(ping: Option<Duration>) -> (mpsc::UnboundedSender<Event>, Stream) {
+        let (sender, events) = mpsc::unbounded_channel();
+        let answering = Answering {
+            shape: Shape::Chat,
+            id: "x".to_owned(),
+            model: "m".to_owned(),
+            settings: Settings::of_defaults(Default::default()),
+            verbose: false,
+            return_tokens: false,
+            return_progress: false,
+            include_usage: false,
+            response_fields: Vec::new(),
+        };
+        let follower = Follower::new(0, String::new(), 1, String::new());
+        (sender, Stream::new(vec![Running { events: Box::new(Fake(events)), follower }], answering, ping))
+    }
+
+    async fn next(stream: &mut Stream) -> Option<String> {
+        stream.next().await.map(|bytes| String::from_utf8(bytes.unwrap().to_vec()).unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_is_filled_with_comments() {
+        let (sender, mut stream) = stream(Some(Duration::from_secs(30)));
+        let begun = Instant::now();
+        assert_eq!(next(&mut stream).await.unwrap(), ":\n\n");
+        assert_eq!(next(&mut stream).await.unwrap(), ":\n\n");
+        assert_eq!(begun.elapsed().as_secs(), 60);
+        sender.send(Event::Token(Token { id: 1, text: "a".to_owned(), probs: None })).unwrap();
+        assert!(next(&mut stream).await.unwrap().contains("assistant"));
+        assert!(next(&mut stream).await.unwrap().contains("\"content\":\"a\""));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_error_ends_a_stream_without_its_mark() {
+        for event in [Some(Event::Failed(RequestError::Executor("oh no".to_owned()))), None] {
+            let (sender, mut stream) = stream(None);
+            event.map(|event| sender.send(event).unwrap());
+            drop(sender);
+            let line = next(&mut stream).await.unwrap();
+            assert!(line.starts_with("data: {\"error\":{\"code\":500,"), "{line}");
+            assert_eq!(next(&mut stream).await, None);
+        }
+    }
+}

@@ -76,7 +76,8 @@ impl Builder<'_> {
             Some(("logprobs", Value::Bool(_))) | None => 0,
             Some((name, _)) => fields.integer(&[name], 0, MAX_PROBS)?.unwrap_or(0),
         };
-        let opening = Opening { prompts, n_probs: usize::try_from(n_probs).unwrap_or(0), ..Opening::default() };
+        let opening =
+            Opening { prompts, n_probs: usize::try_from(n_probs).unwrap_or(0), ..Opening::default() };
         self.job(fields, shape, opening)
     }
 
@@ -117,11 +118,8 @@ impl Builder<'_> {
         if ignore_eos {
             sampling::forbid_end(&mut sampling, self.tokenizer);
         }
-        let limit = fields.integer(
-            &["n_predict", "max_completion_tokens", "max_tokens"],
-            -1,
-            i64::from(i32::MAX),
-        )?;
+        let limit =
+            fields.integer(&["n_predict", "max_completion_tokens", "max_tokens"], -1, i64::from(i32::MAX))?;
         let n_predict = limit.map_or(settings.n_predict, |limit| usize::try_from(limit).ok());
         let n = usize::try_from(fields.integer(&["n_cmpl", "n"], 1, MAX_ANSWERS)?.unwrap_or(1)).unwrap_or(1);
         if opening.prompts.len() > MAX_PROMPTS {
@@ -172,13 +170,17 @@ impl Builder<'_> {
                 return Err(ApiError::Invalid("the prompt has no tokens".to_owned()));
             }
             if prompt.len() >= self.facts.n_ctx_slot {
-                return Err(ApiError::ContextExceeded { n_prompt: prompt.len(), n_ctx: self.facts.n_ctx_slot });
+                return Err(ApiError::ContextExceeded {
+                    n_prompt: prompt.len(),
+                    n_ctx: self.facts.n_ctx_slot,
+                });
             }
             let text = String::from_utf8_lossy(&self.tokenizer.decode_text(&prompt, true)).into_owned();
             for answer in 0..n {
                 let mut sampling = sampling.clone();
                 sampling.seed = sampling::seed_of(sampling.seed, answer);
-                let follower = Follower::new(parts.len(), text.clone(), prompt.len(), opening.prefill.clone());
+                let follower =
+                    Follower::new(parts.len(), text.clone(), prompt.len(), opening.prefill.clone());
                 let generate = Generate {
                     prompt: prompt.clone(),
                     sampling,
@@ -213,9 +215,10 @@ impl Builder<'_> {
         let stop = match fields.get("stop") {
             None => Vec::new(),
             Some(Value::String(text)) => vec![text.clone()],
-            Some(_) => fields.texts("stop").map_err(|_| {
-                ApiError::field("stop", "must be a string or an array of strings")
-            })?.unwrap_or_default(),
+            Some(_) => fields
+                .texts("stop")
+                .map_err(|_| ApiError::field("stop", "must be a string or an array of strings"))?
+                .unwrap_or_default(),
         };
         let stop: Vec<String> = stop.into_iter().filter(|text| !text.is_empty()).collect();
         Ok(if stop.is_empty() { self.settings.stop.clone() } else { stop })

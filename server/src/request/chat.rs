@@ -13,7 +13,11 @@ use crate::{
 ///
 /// # Errors
 /// Messages that are none, a part that is no text, contradicting wishes, or what the template says.
-pub fn render(body: &Map<String, Value>, settings: &ServerSettings, template: &ChatTemplate) -> Result<Rendered, ApiError> {
+pub fn render(
+    body: &Map<String, Value>,
+    settings: &ServerSettings,
+    template: &ChatTemplate,
+) -> Result<Rendered, ApiError> {
     let fields = Fields(body);
     let messages = messages(body)?;
     let invalid = |message: &str| Err(ApiError::Invalid(message.to_owned()));
@@ -49,7 +53,9 @@ pub fn render(body: &Map<String, Value>, settings: &ServerSettings, template: &C
     match variables.remove("enable_thinking") {
         None => {}
         Some(Value::Bool(wish)) => enable_thinking = wish,
-        Some(_) => return invalid("invalid type for \"enable_thinking\" (expected boolean)"),
+        Some(_) => {
+            return invalid("chat_template_kwargs: invalid type for \"enable_thinking\" (expected boolean)");
+        }
     }
     match fields.text("reasoning_effort")? {
         None | Some("") => {}
@@ -65,14 +71,23 @@ pub fn render(body: &Map<String, Value>, settings: &ServerSettings, template: &C
         Some(list @ Value::Array(_)) => Some(list.clone()),
         Some(_) => return Err(ApiError::field("tools", "must be an array")),
     };
-    template.render(&Chat { messages, tools, variables, enable_thinking, add_generation_prompt, continue_last })
+    template.render(&Chat {
+        messages,
+        tools,
+        variables,
+        enable_thinking,
+        add_generation_prompt,
+        continue_last,
+    })
 }
 
 /// The messages, each checked.
 fn messages(body: &Map<String, Value>) -> Result<Vec<Value>, ApiError> {
     let invalid = |message: String| Err(ApiError::Invalid(message));
     let Some(value) = body.get("messages") else { return invalid("'messages' is required".to_owned()) };
-    let Some(list) = value.as_array() else { return invalid("Expected 'messages' to be an array".to_owned()) };
+    let Some(list) = value.as_array() else {
+        return invalid("Expected 'messages' to be an array".to_owned());
+    };
     for message in list {
         let Some(message) = message.as_object() else {
             return invalid("Expected each message to be an object".to_owned());
@@ -87,7 +102,9 @@ fn messages(body: &Map<String, Value>) -> Result<Vec<Value>, ApiError> {
                 return invalid("All non-assistant messages must contain 'content'".to_owned());
             }
             None if !message.contains_key("tool_calls") => {
-                return invalid("Assistant message must contain either 'content' or 'tool_calls'!".to_owned());
+                return invalid(
+                    "Assistant message must contain either 'content' or 'tool_calls'!".to_owned(),
+                );
             }
             None | Some(Value::Null | Value::String(_)) => {}
             Some(Value::Array(parts)) => parts.iter().try_for_each(part)?,
@@ -104,7 +121,9 @@ fn messages(body: &Map<String, Value>) -> Result<Vec<Value>, ApiError> {
 fn part(part: &Value) -> Result<(), ApiError> {
     match part.get("type").and_then(Value::as_str) {
         Some("text") if part.get("text").is_some_and(Value::is_string) => Ok(()),
-        Some("text") => Err(ApiError::Invalid("a content part of type text needs a string 'text'".to_owned())),
+        Some("text") => {
+            Err(ApiError::Invalid("a content part of type text needs a string 'text'".to_owned()))
+        }
         Some(kind @ ("image_url" | "input_audio" | "input_video" | "video_url" | "file" | "input_image")) => {
             Err(ApiError::later(&format!("content part of type {kind}")))
         }

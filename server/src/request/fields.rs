@@ -91,7 +91,10 @@ impl<'a> Fields<'a> {
         let Some(value) = self.get(name) else { return Ok(None) };
         let wrong = || ApiError::field(name, "must be an array of strings");
         let list = value.as_array().ok_or_else(wrong)?;
-        list.iter().map(|item| item.as_str().map(str::to_owned).ok_or_else(wrong)).collect::<Result<_, _>>().map(Some)
+        list.iter()
+            .map(|item| item.as_str().map(str::to_owned).ok_or_else(wrong))
+            .collect::<Result<_, _>>()
+            .map(Some)
     }
 
     /// An object.
@@ -123,7 +126,10 @@ mod tests {
     fn types_and_bounds_are_named() {
         let body = json!({"n": 1.5, "m": 7, "o": 16.0, "t": "x", "z": null, "big": 1e300});
         let fields = Fields(body.as_object().unwrap());
-        assert_eq!(fields.integer(&["n"], 0, 9).unwrap_err().to_string(), "Field 'n': must be a whole number");
+        assert_eq!(
+            fields.integer(&["n"], 0, 9).unwrap_err().to_string(),
+            "Field 'n': must be a whole number"
+        );
         assert_eq!(
             fields.integer(&["a", "m"], 0, 5).unwrap_err().to_string(),
             "Field 'm': Value must be between 0 <= value <= 5, but got 7"

@@ -150,9 +150,16 @@ pub const KNOWN: &[Known] = &[
 pub fn check(body: &Map<String, Value>) -> Result<(), ApiError> {
     // A grammar that cannot be honoured is the client's fault where it contradicts itself.
     response_format(body)?;
+    // Tools that must not be called are a matter of the template alone.
+    let uncalled = body.get("tool_choice").is_some_and(|choice| choice == "none");
     for (name, value) in body {
+        if name == "tools" && uncalled {
+            continue;
+        }
         match KNOWN.iter().find(|known| known.name == name).map(|known| known.fate) {
-            None => tracing::debug!(target: "bloomery_serve::request", field = %name, "passed over: unknown field"),
+            None => {
+                tracing::debug!(target: "bloomery_serve::request", field = %name, "passed over: unknown field")
+            }
             Some(Refused(harmless)) if name != "response_format" && asks(value, harmless) => {
                 return Err(ApiError::later(name));
             }
@@ -168,9 +175,19 @@ fn response_format(body: &Map<String, Value>) -> Result<(), ApiError> {
     match Fields(format).text("type")? {
         None | Some("" | "text") => Ok(()),
         Some(kind @ ("json_object" | "json_schema")) => {
-            for schema in [format.get("schema"), format.get("json_schema").and_then(|wrapper| wrapper.get("schema"))] {
+            for schema in
+                [format.get("schema"), format.get("json_schema").and_then(|wrapper| wrapper.get("schema"))]
+            {
                 if schema.is_some_and(|schema| !schema.is_object() && !schema.is_boolean()) {
                     return Err(ApiError::field("response_format", "the schema must be an object"));
+                }
+                if let Some(kind) = schema.and_then(|schema| schema.get("type"))
+                    && !is_type(kind)
+                {
+                    return Err(ApiError::field(
+                        "response_format",
+                        format_args!("a schema has no type {kind}"),
+                    ));
                 }
             }
             Err(ApiError::later(&format!("response_format.type = {kind}")))
@@ -178,6 +195,16 @@ fn response_format(body: &Map<String, Value>) -> Result<(), ApiError> {
         Some(other) => Err(ApiError::Invalid(format!(
             "response_format type must be one of \"text\", \"json_object\" or \"json_schema\", but got: {other}"
         ))),
+    }
+}
+
+/// Whether this is a type of JSON Schema, or a list of such.
+fn is_type(kind: &Value) -> bool {
+    const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
+    match kind {
+        Value::String(name) => TYPES.contains(&name.as_str()),
+        Value::Array(list) => list.iter().all(|item| item.is_string() && is_type(item)),
+        _ => false,
     }
 }
 
@@ -231,6 +258,7 @@ mod tests {
             "reasoning_budget_tokens": -1,
         }))
         .unwrap();
+        run(json!({"tools": [{"type": "function"}], "tool_choice": "none"})).unwrap();
     }
 
     #[test]

@@ -49,14 +49,21 @@ fn one(value: &Value, tokenizer: &Tokenizer) -> Result<Vec<u32>, ApiError> {
 ///
 /// # Errors
 /// Another type, or an id outside the vocabulary.
-pub fn mixed(value: &Value, tokenizer: &Tokenizer, add_special: bool, parse_special: bool) -> Result<Vec<u32>, ApiError> {
+pub fn mixed(
+    value: &Value,
+    tokenizer: &Tokenizer,
+    add_special: bool,
+    parse_special: bool,
+) -> Result<Vec<u32>, ApiError> {
     match value {
         Value::String(text) => Ok(tokenizer.encode(text, add_special, parse_special)),
         Value::Array(list) => {
             let mut out = Vec::new();
             for (i, item) in list.iter().enumerate() {
                 match item {
-                    Value::String(text) => out.extend(tokenizer.encode(text, add_special && i == 0, parse_special)),
+                    Value::String(text) => {
+                        out.extend(tokenizer.encode(text, add_special && i == 0, parse_special))
+                    }
                     _ => out.push(token(item, tokenizer)?),
                 }
             }
@@ -72,8 +79,7 @@ pub fn mixed(value: &Value, tokenizer: &Tokenizer, add_special: bool, parse_spec
 /// No whole number, or outside the vocabulary.
 pub fn token(value: &Value, tokenizer: &Tokenizer) -> Result<u32, ApiError> {
     let id = whole(value).ok_or_else(|| ApiError::Invalid("a token must be a whole number".to_owned()))?;
-    u32::try_from(id)
-        .ok()
-        .filter(|id| (*id as usize) < tokenizer.len())
-        .ok_or_else(|| ApiError::Invalid(format!("token {id} is outside the vocabulary of {}", tokenizer.len())))
+    u32::try_from(id).ok().filter(|id| (*id as usize) < tokenizer.len()).ok_or_else(|| {
+        ApiError::Invalid(format!("token {id} is outside the vocabulary of {}", tokenizer.len()))
+    })
 }

@@ -11,7 +11,11 @@ use crate::error::ApiError;
 ///
 /// # Errors
 /// The first field that cannot be honoured, by name.
-pub fn sampling(fields: Fields<'_>, defaults: &SamplingParams, tokenizer: &Tokenizer) -> Result<SamplingParams, ApiError> {
+pub fn sampling(
+    fields: Fields<'_>,
+    defaults: &SamplingParams,
+    tokenizer: &Tokenizer,
+) -> Result<SamplingParams, ApiError> {
     let mut p = defaults.clone();
     let int = i64::from(i32::MAX);
     let float = |target: &mut f32, value: Option<f32>| {
@@ -124,7 +128,9 @@ fn logit_bias(value: &Value, tokenizer: &Tokenizer) -> Result<Vec<(u32, f32)>, A
             .filter(|id| (*id as usize) < tokenizer.len())
             .ok_or_else(|| bad(&format!("token {id} is outside the vocabulary of {}", tokenizer.len())))
     };
-    let of_text = |text: &str, bias: f32| tokenizer.encode(text, false, false).into_iter().map(move |token| (token, bias));
+    let of_text = |text: &str, bias: f32| {
+        tokenizer.encode(text, false, false).into_iter().map(move |token| (token, bias))
+    };
     let mut out = Vec::new();
     match value {
         Value::Array(pairs) => {

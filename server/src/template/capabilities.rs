@@ -59,13 +59,16 @@ impl Capabilities {
             template.direct(&chat.messages.clone(), &chat, true).ok()
         };
         let nothing = || ("bloomery_probe", Value::Null);
-        let shows = |text: Option<String>, words: &[&str]| text.is_some_and(|text| words.iter().all(|word| text.contains(word)));
+        let shows = |text: Option<String>, words: &[&str]| {
+            text.is_some_and(|text| words.iter().all(|word| text.contains(word)))
+        };
         let user = || json!({"role": "user", "content": "PROBE-USER"});
         let parts = json!([{"role": "user", "content": [{"type": "text", "text": "PROBE-PART"}]}]);
         let parts = render(parts, None, nothing());
         let string_content = shows(render(json!([user()]), None, nothing()), &["PROBE-USER"]);
         // A list that was printed as such still shows its keys.
-        let typed_content = parts.as_ref().is_some_and(|text| text.contains("PROBE-PART") && !text.contains("type"));
+        let typed_content =
+            parts.as_ref().is_some_and(|text| text.contains("PROBE-PART") && !text.contains("type"));
         let wrap = |content: &str| {
             if string_content { json!(content) } else { json!([{"type": "text", "text": content}]) }
         };
@@ -74,9 +77,7 @@ impl Capabilities {
         let tool = json!([{"type": "function", "function": {
             "name": "probe_tool", "description": "d", "parameters": {"type": "object", "properties": {}},
         }}]);
-        let call = |name: &str, id: &str, arguments: Value| {
-            json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}})
-        };
+        let call = |name: &str, id: &str, arguments: Value| json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}});
         let talk = |calls: Value| {
             json!([
                 user(),

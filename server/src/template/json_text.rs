@@ -33,7 +33,9 @@ pub fn text(value: &Value, style: &Style) -> String {
 
 fn write(out: &mut String, value: &Value, style: &Style, level: usize) {
     match value {
-        Value::Array(list) => group(out, ('[', ']'), list, style, level, |out, item| write(out, item, style, level + 1)),
+        Value::Array(list) => {
+            group(out, ('[', ']'), list, style, level, |out, item| write(out, item, style, level + 1))
+        }
         Value::Object(map) => {
             let mut entries: Vec<(&String, &Value)> = map.iter().collect();
             if style.sorted {

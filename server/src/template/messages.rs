@@ -21,8 +21,11 @@ pub fn content_text(content: Option<&Value>, joint: &str) -> String {
     match content {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Array(parts)) => {
-            let texts: Vec<&str> =
-                parts.iter().filter_map(|part| part.get("text")?.as_str()).filter(|text| !text.is_empty()).collect();
+            let texts: Vec<&str> = parts
+                .iter()
+                .filter_map(|part| part.get("text")?.as_str())
+                .filter(|text| !text.is_empty())
+                .collect();
             texts.join(joint)
         }
         _ => String::new(),
@@ -73,10 +76,13 @@ fn content(message: &mut Map<String, Value>, capabilities: Capabilities) {
 fn arguments(message: &mut Map<String, Value>) {
     let Some(calls) = message.get_mut("tool_calls").and_then(Value::as_array_mut) else { return };
     for call in calls {
-        let Some(arguments) = call.get_mut("function").and_then(|function| function.get_mut("arguments")) else {
+        let Some(arguments) = call.get_mut("function").and_then(|function| function.get_mut("arguments"))
+        else {
             continue;
         };
-        if let Some(parsed) = arguments.as_str().and_then(|text| serde_json::from_str::<Map<String, Value>>(text).ok()) {
+        if let Some(parsed) =
+            arguments.as_str().and_then(|text| serde_json::from_str::<Map<String, Value>>(text).ok())
+        {
             *arguments = Value::Object(parsed);
         }
     }

@@ -45,6 +45,8 @@ pub struct ChatTemplate {
     eos: String,
     strip_bos: bool,
     strip_eos: bool,
+    /// It reads tools as a text under the name `functions`, and not as a list.
+    wants_functions: bool,
     clock: Clock,
     capabilities: Capabilities,
 }
@@ -83,7 +85,13 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// The text does not parse.
-    pub fn new(source: &str, bos: &str, eos: &str, strip: (bool, bool), clock: Clock) -> Result<Self, TemplateError> {
+    pub fn new(
+        source: &str,
+        bos: &str,
+        eos: &str,
+        strip: (bool, bool),
+        clock: Clock,
+    ) -> Result<Self, TemplateError> {
         let mut environment = Environment::new();
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
@@ -93,7 +101,10 @@ impl ChatTemplate {
         environment
             .add_template_owned("chat", without_tracking(source))
             .map_err(|error| TemplateError::Syntax(message_of(&error)))?;
+        let names =
+            environment.get_template("chat").map(|t| t.undeclared_variables(false)).unwrap_or_default();
         let mut template = Self {
+            wants_functions: names.contains("functions") && !names.contains("tools"),
             environment,
             source: source.to_owned(),
             bos: bos.to_owned(),
@@ -147,7 +158,11 @@ impl ChatTemplate {
         }
         let generation_prompt = prompt[common..].to_owned() + &prefill;
         prompt.push_str(&prefill);
-        let trimmed = if self.strip_bos && !self.bos.is_empty() { prompt.strip_prefix(self.bos.as_str()) } else { None };
+        let trimmed = if self.strip_bos && !self.bos.is_empty() {
+            prompt.strip_prefix(self.bos.as_str())
+        } else {
+            None
+        };
         let mut prompt = trimmed.map_or_else(|| prompt.clone(), str::to_owned);
         if self.strip_eos && !self.eos.is_empty() && prompt.ends_with(&self.eos) {
             prompt.truncate(prompt.len() - self.eos.len());
@@ -168,6 +183,12 @@ impl ChatTemplate {
         if let Some(tools) = &chat.tools {
             put("tools", tools.clone());
         }
+        if self.wants_functions {
+            let style =
+                json_text::Style { indent: Some(2), item: ",".to_owned(), ..json_text::Style::default() };
+            let text = chat.tools.as_ref().map(|tools| json_text::text(tools, &style)).unwrap_or_default();
+            put("functions", Value::String(text));
+        }
         // Some templates take the date from these in place of calling for it.
         if let Ok(date) = self.clock.format("%d %b %Y") {
             put("date_string", Value::String(date));
@@ -176,7 +197,8 @@ impl ChatTemplate {
             put("datetime", Value::String(date));
         }
         context.extend(chat.variables.clone());
-        let template = self.environment.get_template("chat").map_err(|error| ApiError::Server(message_of(&error)))?;
+        let template =
+            self.environment.get_template("chat").map_err(|error| ApiError::Server(message_of(&error)))?;
         template
             .render(minijinja::Value::from_serialize(&context))
             .map_err(|error| ApiError::Invalid(format!("the chat template failed: {}", message_of(&error))))

@@ -240,7 +240,9 @@ pub fn chunks(piece: &Piece, answering: &Answering) -> Vec<Value> {
 pub fn last_chunks(finished: &Finished, answering: &Answering, started: bool) -> Vec<Value> {
     match answering.shape {
         Shape::Native => vec![native::answer(finished, answering, true)],
-        Shape::Completion => vec![completion::answer(std::slice::from_ref(finished), answering, unix_time(), true)],
+        Shape::Completion => {
+            vec![completion::answer(std::slice::from_ref(finished), answering, unix_time(), true)]
+        }
         Shape::Chat => chat::last_chunks(finished, answering, unix_time(), started),
     }
 }
@@ -275,5 +277,8 @@ pub fn usage(all: &[Finished]) -> Value {
 
 /// One generation for each distinct prompt: several answers to one prompt count it once.
 fn prompts(all: &[Finished]) -> impl Iterator<Item = &Finished> {
-    all.iter().enumerate().filter(|(i, finished)| *i == 0 || all[i - 1].prompt != finished.prompt).map(|(_, finished)| finished)
+    all.iter()
+        .enumerate()
+        .filter(|(i, finished)| *i == 0 || all[i - 1].prompt != finished.prompt)
+        .map(|(_, finished)| finished)
 }

@@ -11,8 +11,18 @@ pub fn text(board: &Board, before: &Counters) -> String {
     let rate = |tokens: u64, seconds: f64| if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 };
     let steps = now.decode_calls.saturating_sub(before.decode_calls);
     let rows: [(&str, &str, &str, f64); 15] = [
-        ("counter", "prompt_tokens_total", "Prompt tokens processed, cached ones excluded", now.prompt_tokens as f64),
-        ("counter", "prompt_tokens_cached_total", "Prompt tokens taken from a cache", now.cached_tokens as f64),
+        (
+            "counter",
+            "prompt_tokens_total",
+            "Prompt tokens processed, cached ones excluded",
+            now.prompt_tokens as f64,
+        ),
+        (
+            "counter",
+            "prompt_tokens_cached_total",
+            "Prompt tokens taken from a cache",
+            now.cached_tokens as f64,
+        ),
         ("counter", "prompt_seconds_total", "Seconds spent on prompts", now.prompt_seconds),
         ("counter", "tokens_predicted_total", "Tokens generated", now.predicted_tokens as f64),
         ("counter", "tokens_predicted_seconds_total", "Seconds spent on generation", now.predicted_seconds),
@@ -25,7 +35,10 @@ pub fn text(board: &Board, before: &Counters) -> String {
             "gauge",
             "prompt_tokens_seconds",
             "Prompt tokens a second since the last scrape",
-            rate(now.prompt_tokens.saturating_sub(before.prompt_tokens), now.prompt_seconds - before.prompt_seconds),
+            rate(
+                now.prompt_tokens.saturating_sub(before.prompt_tokens),
+                now.prompt_seconds - before.prompt_seconds,
+            ),
         ),
         (
             "gauge",
@@ -42,12 +55,19 @@ pub fn text(board: &Board, before: &Counters) -> String {
             "gauge",
             "n_busy_slots_per_decode",
             "Slots that took part in a step, on average since the last scrape",
-            if steps > 0 { now.busy_slots.saturating_sub(before.busy_slots) as f64 / steps as f64 } else { 0.0 },
+            if steps > 0 {
+                now.busy_slots.saturating_sub(before.busy_slots) as f64 / steps as f64
+            } else {
+                0.0
+            },
         ),
     ];
     let mut out = String::new();
     for (kind, name, help, value) in rows {
-        _ = write!(out, "# HELP llamacpp:{name} {help}\n# TYPE llamacpp:{name} {kind}\nllamacpp:{name} {value}\n");
+        _ = write!(
+            out,
+            "# HELP llamacpp:{name} {help}\n# TYPE llamacpp:{name} {kind}\nllamacpp:{name} {value}\n"
+        );
     }
     out
 }

@@ -28,7 +28,10 @@ fn one(slot: &SlotView, requests: &dyn Requests) -> Value {
     put("is_processing", json!(slot.is_processing));
     if let Some(task) = slot.task {
         put("id_task", json!(task));
-        put("n_prompt_tokens", json!(if slot.is_processing { slot.n_past.max(slot.n_prompt) } else { slot.n_past }));
+        put(
+            "n_prompt_tokens",
+            json!(if slot.is_processing { slot.n_past.max(slot.n_prompt) } else { slot.n_past }),
+        );
         let (processed, cached) =
             if slot.is_processing { (slot.n_prompt_processed, slot.n_prompt_cached) } else { (0, 0) };
         put("n_prompt_tokens_processed", json!(processed));

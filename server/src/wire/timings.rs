@@ -60,8 +60,13 @@ mod tests {
 
     #[test]
     fn rates_are_those_of_a_recorded_answer() {
-        let timings =
-            Timings { n_cached: 0, n_prompt: 24, prompt_ms: 2831.414, n_predicted: 48, predicted_ms: 17111.6 };
+        let timings = Timings {
+            n_cached: 0,
+            n_prompt: 24,
+            prompt_ms: 2831.414,
+            n_predicted: 48,
+            predicted_ms: 17111.6,
+        };
         let json = timings.to_json();
         assert_eq!(json["prompt_per_token_ms"], 117.975_583_333_333_35);
         assert_eq!(json["prompt_per_second"], 8.476_330_201_093_87);

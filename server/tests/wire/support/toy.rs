@@ -1,6 +1,13 @@
 //! An executor that knows nothing: the logits after a token follow from that token, and every likely token is plain text.
 
-use std::{collections::BTreeMap, sync::{Arc, atomic::{AtomicBool, AtomicUsize, Ordering}}, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use bloomery_runtime::executor::{
     Capacity, Executor, ExecutorShape, Rollback, Row, SequenceError, SequenceId, StepError, StepOutput,

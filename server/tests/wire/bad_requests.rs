@@ -1,13 +1,12 @@
 //! Requests that cannot be right: each gets a 4xx (or a 501 by name) with a message, and the next request works.
 
-mod support;
-
+use crate::support;
+use crate::support::{post, recorded, routes, send};
 use rand_chacha::{
     ChaCha8Rng,
     rand_core::{RngCore, SeedableRng},
 };
 use serde_json::{Value, json};
-use support::{post, recorded, routes, send};
 
 async fn still_works(routes: &axum::Router) {
     let reply = post(routes, "/completion", &json!({"prompt": "Once upon", "n_predict": 2})).await;
@@ -15,7 +14,12 @@ async fn still_works(routes: &axum::Router) {
 }
 
 fn is_refusal(reply: &support::Reply, what: &str) {
-    assert!((400..500).contains(&reply.status) || reply.status == 501, "{what}: {} {}", reply.status, reply.text());
+    assert!(
+        (400..500).contains(&reply.status) || reply.status == 501,
+        "{what}: {} {}",
+        reply.status,
+        reply.text()
+    );
     let error = &reply.json()["error"];
     assert!(error["message"].as_str().is_some_and(|message| !message.is_empty()), "{what}: {error}");
     assert_eq!(error["code"], reply.status, "{what}");
@@ -55,7 +59,11 @@ fn wrong() -> Vec<(&'static str, Value, &'static str)> {
         (chat, json!({"messages": [{"role": "assistant"}]}), "content"),
         (chat, json!({"messages": [{"role": "user", "content": [{"type": "text"}]}]}), "text"),
         (chat, json!({"messages": [{"role": "user", "content": [{"text": "a"}]}]}), "type"),
-        (chat, json!({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}), "image_url"),
+        (
+            chat,
+            json!({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}),
+            "image_url",
+        ),
         (
             chat,
             json!({"messages": [
@@ -136,6 +144,7 @@ fn wrong() -> Vec<(&'static str, Value, &'static str)> {
         ("response_format", json!("text")),
         ("response_format", json!({"type": "sound"})),
         ("response_format", json!({"type": "json_object", "schema": 123})),
+        ("response_format", json!({"type": "json_object", "schema": {"type": "hiccup"}})),
         ("tools", json!("x")),
         ("tools", json!([{"type": "function", "function": {"name": "f"}}])),
         ("tool_choice", json!("required")),
@@ -192,7 +201,9 @@ impl Broken {
             5 => json!("\u{0}\u{feff}é<|im_end|>".repeat(self.below(4))),
             6 => json!(""),
             7 => (0..self.below(4)).map(|_| self.value(depth + 1)).collect(),
-            _ => Value::Object((0..self.below(4)).map(|i| (format!("k{i}"), self.value(depth + 1))).collect()),
+            _ => {
+                Value::Object((0..self.below(4)).map(|i| (format!("k{i}"), self.value(depth + 1))).collect())
+            }
         }
     }
 }
@@ -212,20 +223,20 @@ async fn two_hundred_generated_ones_never_fail_the_server() {
         "/v1/chat/completions/input_tokens",
     ];
     let (mut refused, mut passed) = (0, 0);
-    for round in 0..240 {
+    for round in 0..400 {
         let path = paths[broken.below(paths.len())];
         let (method, body) = match round % 4 {
             // A wrong type in one field of a good body.
             0 | 1 => {
-                let mut body =
-                    json!({"prompt": "hi", "content": "hi", "messages": [{"role": "user", "content": "hi"}], "n_predict": 1});
+                let mut body = json!({"prompt": "hi", "content": "hi", "messages": [{"role": "user", "content": "hi"}], "n_predict": 1});
                 let field = fields[broken.below(fields.len())];
                 body[field] = broken.value(0);
                 ("POST", body.to_string())
             }
             // JSON that breaks off, or bytes that are none.
             2 => {
-                let text = json!({"prompt": "hi", "messages": [{"role": "user", "content": "hi"}]}).to_string();
+                let text =
+                    json!({"prompt": "hi", "messages": [{"role": "user", "content": "hi"}]}).to_string();
                 let cut = 1 + broken.below(text.len() - 1);
                 ("POST", text[..cut].to_owned())
             }

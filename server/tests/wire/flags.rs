@@ -1,7 +1,6 @@
 //! Flags: each one of llama-server's is here or refused by name, and the manual's tables come from the schema.
 
-mod support;
-
+use crate::support;
 use bloomery_serve::flags::{self, BEGIN, END, LLAMA_SERVER, ParseError, Side, Standing};
 
 fn parse(words: &[&str], variables: &[(&str, &str)]) -> Result<flags::Flags, ParseError> {
@@ -15,7 +14,8 @@ fn recorded() -> Vec<(Vec<String>, Option<String>)> {
     let text = std::fs::read_to_string(support::data("llama-server/flags.txt")).unwrap();
     text.lines()
         .map(|line| {
-            let (names, variable) = line.split_once(" | ").map_or((line, None), |(names, env)| (names, Some(env.to_owned())));
+            let (names, variable) =
+                line.split_once(" | ").map_or((line, None), |(names, env)| (names, Some(env.to_owned())));
             (names.split(' ').map(str::to_owned).collect(), variable)
         })
         .collect()
@@ -86,9 +86,46 @@ fn every_variable_is_read_or_refused() {
 fn values_arrive() {
     let flags = parse(
         &[
-            "-m", "x.gguf", "-c", "8192", "-np", "2", "-t", "2", "-b", "512", "-ub", "64", "--port", "0", "-ctk", "q8_0",
-            "--temp", "0.25", "-n", "-1", "-s", "7", "--api-key", "a,b", "--api-key", "c", "--no-slots", "--metrics",
-            "--samplers", "top_k;temperature", "-l", "5-2.5", "-l", "6+1", "-r", "STOP", "--host", "127.0.0.1,::1", "-c", "4096",
+            "-m",
+            "x.gguf",
+            "-c",
+            "8192",
+            "-np",
+            "2",
+            "-t",
+            "2",
+            "-b",
+            "512",
+            "-ub",
+            "64",
+            "--port",
+            "0",
+            "-ctk",
+            "q8_0",
+            "--temp",
+            "0.25",
+            "-n",
+            "-1",
+            "-s",
+            "7",
+            "--api-key",
+            "a,b",
+            "--api-key",
+            "c",
+            "--no-slots",
+            "--metrics",
+            "--samplers",
+            "top_k;temperature",
+            "-l",
+            "5-2.5",
+            "-l",
+            "6+1",
+            "-r",
+            "STOP",
+            "--host",
+            "127.0.0.1,::1",
+            "-c",
+            "4096",
         ],
         &[],
     )
@@ -172,6 +209,10 @@ fn the_manual_names_every_request_field() {
     use bloomery_serve::request::known::KNOWN;
     let manual = std::fs::read_to_string(support::data("../../docs/serving.md")).unwrap();
     for known in KNOWN {
-        assert!(manual.contains(&format!("`{}`", known.name)), "docs/serving.md does not name the field {}", known.name);
+        assert!(
+            manual.contains(&format!("`{}`", known.name)),
+            "docs/serving.md does not name the field {}",
+            known.name
+        );
     }
 }

@@ -1,7 +1,6 @@
 //! Streams: whatever way a text is cut into events, the joined deltas equal the whole answer.
 
-mod support;
-
+use crate::support::{post, routes};
 use bloomery_runtime::request::{Done, Event, Prob, StopKind, Token, TokenProbs};
 use bloomery_serve::wire::{
     answer::{Answering, Follower, Shape, Step, chunks, last_chunks, whole},
@@ -9,10 +8,14 @@ use bloomery_serve::wire::{
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use support::{post, routes};
 
 fn answering(shape: Shape, stream: bool, timings: bool) -> Answering {
-    let settings = Settings { stream, timings_per_token: timings, n_probs: 1, ..Settings::of_defaults(Default::default()) };
+    let settings = Settings {
+        stream,
+        timings_per_token: timings,
+        n_probs: 1,
+        ..Settings::of_defaults(Default::default())
+    };
     Answering {
         shape,
         id: "chatcmpl-x".to_owned(),
@@ -93,7 +96,10 @@ fn joined(chunks: &[Value], path: &str) -> String {
 }
 
 fn texts() -> impl Strategy<Value = Vec<String>> {
-    prop::collection::vec(prop_oneof![Just(String::new()), "[a-z ]{1,4}", "[\\PC]{0,3}", Just("\n".to_owned())], 0..20)
+    prop::collection::vec(
+        prop_oneof![Just(String::new()), "[a-z ]{1,4}", "[\\PC]{0,3}", Just("\n".to_owned())],
+        0..20,
+    )
 }
 
 proptest! {
@@ -128,9 +134,7 @@ proptest! {
 #[tokio::test]
 async fn a_stream_says_what_the_whole_answer_says() {
     let routes = routes(&[]);
-    let body = |stream: bool| {
-        json!({"prompt": "Once upon a time", "n_predict": 24, "seed": 5, "temperature": 0.9, "stream": stream, "stop": ["zq"]})
-    };
+    let body = |stream: bool| json!({"prompt": "Once upon a time", "n_predict": 24, "seed": 5, "temperature": 0.9, "stream": stream, "stop": ["zq"]});
     let whole = post(&routes, "/completion", &body(false)).await.json();
     let events = post(&routes, "/completion", &body(true)).await.events();
     assert_eq!(joined(&events, "/content"), whole["content"].as_str().unwrap());
@@ -147,6 +151,8 @@ async fn several_answers_come_with_their_index() {
         json!({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 5, "seed": 3, "temperature": 1.5, "n": 3,
             "stream": stream, "stream_options": {"include_usage": true}})
     };
+    // Once before, so that both find the prompt in the cache.
+    post(&routes, "/v1/chat/completions", &body(false)).await;
     let whole = post(&routes, "/v1/chat/completions", &body(false)).await.json();
     let events = post(&routes, "/v1/chat/completions", &body(true)).await.events();
     assert_eq!(whole["usage"]["completion_tokens"], 15);
@@ -178,7 +184,13 @@ async fn fields_that_choose_what_is_shown() {
     let bias = reply["generation_settings"]["logit_bias"].as_array().unwrap();
     assert!(!bias.is_empty() && bias.iter().all(|entry| entry["bias"].is_null()));
     // A forbidden token does not come.
-    let first = post(&routes, "/completion", &json!({"prompt": "Once upon", "n_predict": 1, "temperature": 0, "return_tokens": true})).await.json();
+    let first = post(
+        &routes,
+        "/completion",
+        &json!({"prompt": "Once upon", "n_predict": 1, "temperature": 0, "return_tokens": true}),
+    )
+    .await
+    .json();
     let token = first["tokens"][0].as_u64().unwrap();
     body = json!({"prompt": "Once upon", "n_predict": 1, "temperature": 0, "return_tokens": true, "logit_bias": [[token, false]]});
     assert_ne!(post(&routes, "/completion", &body).await.json()["tokens"][0], token);

@@ -3,7 +3,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-#[path = "../../../runtime/tokenizer/tests/support/gguf.rs"]
+#[path = "../../../../runtime/tokenizer/tests/support/gguf.rs"]
 mod gguf;
 pub mod shape;
 pub mod toy;
@@ -72,7 +72,9 @@ pub fn app_with(words: &[&str], speed: toy::Speed) -> Arc<App> {
     )
     .unwrap();
     let text = |id: Option<u32>| {
-        id.and_then(|id| tokenizer.text_of(id)).map(|text| String::from_utf8_lossy(text).into_owned()).unwrap_or_default()
+        id.and_then(|id| tokenizer.text_of(id))
+            .map(|text| String::from_utf8_lossy(text).into_owned())
+            .unwrap_or_default()
     };
     let facts = Facts {
         path: "demo.gguf".to_owned(),
@@ -98,7 +100,10 @@ pub fn app_with(words: &[&str], speed: toy::Speed) -> Arc<App> {
         Clock::SYSTEM,
     )
     .unwrap();
-    app.set_ready(Ready { served: Served { engine: Arc::new(engine), tokenizer, facts: Arc::new(facts) }, template });
+    app.set_ready(Ready {
+        served: Served { engine: Arc::new(engine), tokenizer, facts: Arc::new(facts) },
+        template,
+    });
     app
 }
 
@@ -136,7 +141,13 @@ pub fn events(text: &str) -> Vec<Value> {
         .collect()
 }
 
-pub async fn send(router: &Router, method: &str, path: &str, headers: &[(&str, &str)], body: impl Into<Body>) -> Reply {
+pub async fn send(
+    router: &Router,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: impl Into<Body>,
+) -> Reply {
     let mut request = Request::builder().method(method).uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);

@@ -20,7 +20,8 @@ pub fn shape(value: &Value) -> String {
             format!("[{}]", shapes.join("|"))
         }
         Value::Object(map) => {
-            let entries: Vec<String> = map.iter().map(|(key, value)| format!("{key}:{}", shape(value))).collect();
+            let entries: Vec<String> =
+                map.iter().map(|(key, value)| format!("{key}:{}", shape(value))).collect();
             format!("{{{}}}", entries.join(","))
         }
     }
