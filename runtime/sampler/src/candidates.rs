@@ -15,7 +15,7 @@ pub struct Candidate {
     pub id: u32,
     /// Present logit, finite.
     pub logit: f32,
-    /// Probability among the candidates, after [`Candidates::softmax`].
+    /// Probability among the candidates, once a sampler or the draw has asked for it.
     pub p: f32,
 }
 
