@@ -9,6 +9,7 @@ impl PageStore {
     ///
     /// # Safety
     /// No other thread reads or writes this row of the page meanwhile, and the caller's job holds `&mut PageStore`.
+    #[inline(always)]
     pub(crate) unsafe fn write_row<L: Lanes>(
         &self,
         lanes: L,
