@@ -35,13 +35,19 @@ pub enum LoadError {
     Hub(#[from] HubError),
     /// It could not be opened.
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(Box<OpenError>),
     /// The system gives no thread.
     #[error("the engine's thread could not be started: {0}")]
     Thread(std::io::Error),
     /// The template that a flag names.
     #[error(transparent)]
     Template(#[from] TemplateError),
+}
+
+impl From<OpenError> for LoadError {
+    fn from(error: OpenError) -> Self {
+        Self::Open(Box::new(error))
+    }
 }
 
 /// The file to open, fetched if need be.

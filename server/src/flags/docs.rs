@@ -26,16 +26,23 @@ pub fn flags_section() -> String {
             );
         }
         let short = arg.get_short().map(|short| format!("`-{short}`, ")).unwrap_or_default();
-        let value = if arg.get_num_args().is_some_and(|range| range.min_values() > 0) {
-            arg.get_value_names().map(|names| format!(" {}", names.join(" "))).unwrap_or_default()
-        } else {
-            String::new()
+        let takes = arg.get_action().takes_values();
+        // A switch may stand alone.
+        let value = match arg.get_value_names() {
+            Some(names) if takes && arg.get_num_args().is_none_or(|range| range.min_values() > 0) => {
+                format!(" {}", names.join(" "))
+            }
+            _ => String::new(),
         };
         let variable = arg.get_env().map(|name| format!("`{}`", name.to_string_lossy())).unwrap_or_default();
         let default: Vec<String> =
             arg.get_default_values().iter().map(|value| format!("`{}`", value.to_string_lossy())).collect();
-        let choices: Vec<String> =
-            arg.get_possible_values().iter().map(|value| format!("`{}`", value.get_name())).collect();
+        let choices: Vec<String> = arg
+            .get_possible_values()
+            .iter()
+            .filter(|_| takes)
+            .map(|value| format!("`{}`", value.get_name()))
+            .collect();
         let mut help = arg.get_help().map(ToString::to_string).unwrap_or_default();
         if !choices.is_empty() {
             _ = write!(help, " ({})", choices.join(", "));

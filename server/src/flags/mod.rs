@@ -29,10 +29,12 @@ pub enum ParseError {
 /// The schema as clap sees it, with llama-server's other names of each flag in the help.
 #[must_use]
 pub fn command() -> clap::Command {
-    let mut command = Flags::command();
-    for row in LLAMA_SERVER {
-        let Standing::Here(long) = row.standing else { continue };
+    Flags::command().mut_args(|arg| {
+        let Some(long) = arg.get_long().map(str::to_owned) else { return arg };
+        let here = |row: &&Row| matches!(row.standing, Standing::Here(name) if name == long);
+        let Some(row) = LLAMA_SERVER.iter().find(here) else { return arg };
         let shown = format!("--{long}");
+        // Names of one letter are clap's own.
         let others: Vec<&str> = row
             .names
             .iter()
@@ -40,15 +42,12 @@ pub fn command() -> clap::Command {
             .copied()
             .filter(|name| *name != shown && name.len() != 2)
             .collect();
-        if others.is_empty() || matches!(long, "help" | "version") {
-            continue;
+        if others.is_empty() {
+            return arg;
         }
-        command = command.mut_arg(long.replace('-', "_"), |arg| {
-            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-            arg.help(format!("{help} [also: {}]", others.join(", ")))
-        });
-    }
-    command
+        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        arg.help(format!("{help} [also: {}]", others.join(", ")))
+    })
 }
 
 /// Reads a command line (without the program's name) and the environment.

@@ -208,11 +208,10 @@ pub async fn chat_completion(app: Shared, request: Request) -> Answer {
     generated(app, request, |app, ready, body| app.builder(ready).chat(body)).await
 }
 
-async fn generated(
-    State(app): Shared,
-    request: Request,
-    build: fn(&App, &Ready, &Map<String, Value>) -> Result<Job, ApiError>,
-) -> Answer {
+/// Turns a body into a job.
+type Build = fn(&App, &Ready, &Map<String, Value>) -> Result<Job, ApiError>;
+
+async fn generated(State(app): Shared, request: Request, build: Build) -> Answer {
     let body = read(&app, request.into_body()).await?;
     let ready = ready(&app)?;
     let job = {

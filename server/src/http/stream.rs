@@ -226,7 +226,9 @@ mod tests {
     async fn an_error_ends_a_stream_without_its_mark() {
         for event in [Some(Event::Failed(RequestError::Executor("oh no".to_owned()))), None] {
             let (sender, mut stream) = stream(None);
-            event.map(|event| sender.send(event).unwrap());
+            if let Some(event) = event {
+                sender.send(event).unwrap();
+            }
             drop(sender);
             let line = next(&mut stream).await.unwrap();
             assert!(line.starts_with("data: {\"error\":{\"code\":500,"), "{line}");

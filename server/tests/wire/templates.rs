@@ -41,7 +41,7 @@ fn features_of_published_templates() {
         ("{{ ' a b '.strip().split(' ')[-1].upper() }}", "B"),
         (
             "{{ 'xxaxx'.lstrip('x').rstrip('x') }}{{ 'ab'.startswith('a') }}{{ 'ab'.replace('a', 'c') }}",
-            "atruecb",
+            "aTruecb",
         ),
         (
             "{% for k, v in {'a': 1, 'b': 2}.items() %}{{ k }}{{ v }}{% endfor %}{{ {'a': 1}.get('b', 'd') }}",
@@ -78,7 +78,7 @@ fn tools_as_a_list_or_as_a_text() {
     );
     assert_eq!(
         template("{{ tools[0].a }}{{ functions is defined }}").render(&chat).unwrap().prompt,
-        "1false"
+        "1False"
     );
 }
 
@@ -179,17 +179,17 @@ fn a_thought_that_is_opened_against_the_wish_is_closed() {
 
 #[test]
 fn every_built_in_template_renders_a_talk() {
-    let talk = json!([
-        {"role": "system", "content": "S"}, {"role": "user", "content": "U"},
-        {"role": "assistant", "content": "A"}, {"role": "user", "content": "V"},
-    ]);
+    let words = ["rules", "question", "answer", "onward"];
+    let roles = ["system", "user", "assistant", "user"];
+    let talk: Value =
+        words.iter().zip(roles).map(|(word, role)| json!({"role": role, "content": word})).collect();
     for (name, source) in BUILTIN {
         let prompt = render(source, talk.clone());
-        let at: Vec<usize> = ["S", "U", "A", "V"]
+        let found: Vec<usize> = words
             .iter()
-            .map(|text| prompt.rfind(text).unwrap_or_else(|| panic!("{name}: {prompt}")))
+            .map(|word| prompt.find(word).unwrap_or_else(|| panic!("{name}: {prompt}")))
             .collect();
-        assert!(prompt.len() > 20 && at[3] > at[0], "{name}: {prompt}");
+        assert!(found.is_sorted(), "{name}: {prompt}");
     }
     let command_r = BUILTIN.iter().find(|(name, _)| *name == "command-r").unwrap().1;
     assert_eq!(
@@ -221,11 +221,11 @@ async fn variables_of_flags_and_requests() {
             .unwrap()
             .to_owned()
     };
-    assert_eq!(ask(json!({})).await, "x|red|low|true");
+    assert_eq!(ask(json!({})).await, "x|red|low|True");
     assert_eq!(
         ask(json!({"chat_template_kwargs": {"colour": "blue", "enable_thinking": false}})).await,
-        "x|blue|low|false"
+        "x|blue|low|False"
     );
-    assert_eq!(ask(json!({"reasoning_effort": "high"})).await, "x|red|high|true");
-    assert_eq!(ask(json!({"reasoning_effort": "none"})).await, "x|red||false");
+    assert_eq!(ask(json!({"reasoning_effort": "high"})).await, "x|red|high|True");
+    assert_eq!(ask(json!({"reasoning_effort": "none"})).await, "x|red||False");
 }
