@@ -141,7 +141,7 @@ fn test() -> Result<(), String> {
         run(&mut tests)?;
     }
     cargo(&["build", "--package", "bloomery-serve", "--package", "bloomery-bench"])?;
-    cargo(&["test", "--workspace"])
+    cargo(&["test", "--workspace", "--no-fail-fast"])
 }
 
 fn cargo(arguments: &[&str]) -> Result<(), String> {

@@ -56,7 +56,23 @@ fn constants(node: &crate::Node) -> String {
         return String::new();
     };
     fields.remove("kind");
-    fields.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" ")
+    let mut lines: Vec<String> = fields.into_iter().map(|(k, v)| format!("{k}={}", sorted(v))).collect();
+    lines.sort();
+    lines.join(" ")
+}
+
+/// The same value with its keys in order: how serde_json orders them depends on features that other crates switch on.
+fn sorted(value: serde_json::Value) -> serde_json::Value {
+    use serde_json::Value;
+    match value {
+        Value::Array(items) => items.into_iter().map(sorted).collect(),
+        Value::Object(fields) => {
+            let ordered: std::collections::BTreeMap<String, Value> =
+                fields.into_iter().map(|(key, value)| (key, sorted(value))).collect();
+            ordered.into_iter().collect()
+        }
+        other => other,
+    }
 }
 
 fn state_line(state: &State) -> String {
