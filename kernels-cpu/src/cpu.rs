@@ -53,7 +53,10 @@ pub(crate) fn weight_tile(weight_rows: usize, cols: usize, rows: usize, threads:
             let rounds = weight_rows.div_ceil(tile).div_ceil(threads);
             rounds * tile * (100 + 3 * (MOST_TILE - tile) / 16)
         };
-        return (1..=MOST_TILE / 16).map(|n| n * 16).min_by_key(|tile| (cost(*tile), MOST_TILE - tile)).unwrap_or(16);
+        return (1..=MOST_TILE / 16)
+            .map(|n| n * 16)
+            .min_by_key(|tile| (cost(*tile), MOST_TILE - tile))
+            .unwrap_or(16);
     }
     // Reading and unpacking a weight costs about as much as multiplying it with four rows.
     let by_cost = CHUNK / (cols.max(1) * (rows + 4));
@@ -71,7 +74,9 @@ mod tests {
         // 9 tiles of 64 on two threads take five rounds, 12 tiles of 48 six shorter ones.
         assert_eq!(weight_tile(576, 1536, 512, 2), 48);
         assert_eq!(weight_tile(10, 32, 512, 8), 16);
-        for (n, cols, rows, threads) in [(1, 1, 1, 1), (576, 576, 1, 2), (151_936, 2048, 1, 16), (128, 2048, 8, 4)] {
+        for (n, cols, rows, threads) in
+            [(1, 1, 1, 1), (576, 576, 1, 2), (151_936, 2048, 1, 16), (128, 2048, 8, 4)]
+        {
             let tile = weight_tile(n, cols, rows, threads);
             assert!(tile.is_multiple_of(16) && tile > 0);
             assert!(n < 32 * threads || n.div_ceil(tile) >= threads, "{n} rows in tiles of {tile}");

@@ -25,7 +25,11 @@ pub const MOST: usize = 4;
 ///
 /// # Panics
 /// When shapes disagree or there are more than [`MOST`] projections.
-pub fn project<'a: 'p, 'p>(cpu: &Cpu, x: &Activations, projections: impl IntoIterator<Item = &'p mut Projection<'a>>) {
+pub fn project<'a: 'p, 'p>(
+    cpu: &Cpu,
+    x: &Activations,
+    projections: impl IntoIterator<Item = &'p mut Projection<'a>>,
+) {
     let mut list: [Option<&mut Projection<'_>>; MOST] = [const { None }; MOST];
     let mut count = 0;
     for projection in projections {
@@ -47,8 +51,7 @@ pub fn project<'a: 'p, 'p>(cpu: &Cpu, x: &Activations, projections: impl IntoIte
         tiles[i] = weight_tile(total, p.weight.cols(), rows, cpu.pool.threads());
         starts[i + 1] = starts[i] + n.div_ceil(tiles[i]);
     }
-    let fixed: [_; MOST] =
-        std::array::from_fn(|i| list[i].as_ref().map(|p| (p.weight, p.bias, p.residual)));
+    let fixed: [_; MOST] = std::array::from_fn(|i| list[i].as_ref().map(|p| (p.weight, p.bias, p.residual)));
     let mut targets: [Option<OutTile<'_>>; MOST] = [const { None }; MOST];
     for (target, p) in targets.iter_mut().zip(list.into_iter().flatten()) {
         let n = p.weight.rows();

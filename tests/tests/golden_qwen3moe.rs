@@ -69,7 +69,10 @@ fn facts_of(file: &GgufFile) -> ModelFacts {
         };
         meta.insert(key.to_string(), value);
     }
-    let tensor = |t: &bloomery_gguf::TensorInfo| TensorFacts { dims: t.dims().to_vec(), dtype: t.weight_type().name().into() };
+    let tensor = |t: &bloomery_gguf::TensorInfo| TensorFacts {
+        dims: t.dims().to_vec(),
+        dtype: t.weight_type().name().into(),
+    };
     ModelFacts {
         arch: metadata.str("general.architecture").unwrap().to_string(),
         tensors: file.tensors().iter().map(|t| (t.name().to_string(), tensor(t))).collect(),
@@ -89,7 +92,12 @@ fn rows(tokens: &[u32], first: usize, sequence: SequenceId, wants: impl Fn(usize
 }
 
 /// Logits at all wanted positions of a text, in steps of `chunk` rows.
-fn logits(executor: &mut CpuExecutor, tokens: &[u32], chunk: usize, wants: impl Fn(usize) -> bool + Copy) -> Vec<f32> {
+fn logits(
+    executor: &mut CpuExecutor,
+    tokens: &[u32],
+    chunk: usize,
+    wants: impl Fn(usize) -> bool + Copy,
+) -> Vec<f32> {
     let sequence = executor.create().unwrap();
     let mut all = Vec::new();
     for (i, part) in tokens.chunks(chunk).enumerate() {
@@ -122,7 +130,10 @@ fn greedy(executor: &mut CpuExecutor, prompt: &[u32], count: usize) -> Vec<u32> 
 }
 
 fn prompts(golden: &Value) -> Vec<(&'static str, Vec<u32>, &Value)> {
-    ["p5", "p40", "p300"].into_iter().map(|n| (n, numbers(&golden["prompts"][n]["tokens"]), &golden["prompts"][n])).collect()
+    ["p5", "p40", "p300"]
+        .into_iter()
+        .map(|n| (n, numbers(&golden["prompts"][n]["tokens"]), &golden["prompts"][n]))
+        .collect()
 }
 
 fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
@@ -162,7 +173,9 @@ fn f32_residual_stream_after_every_layer() {
     let mut shown: BTreeMap<String, Vec<f32>> = BTreeMap::new();
     let sequence = executor.create().unwrap();
     let rows = rows(&tokens, 0, sequence, |_| true);
-    executor.run_traced(&rows, &mut |name, values, _| drop(shown.insert(name.to_string(), values.to_vec()))).unwrap();
+    executor
+        .run_traced(&rows, &mut |name, values, _| drop(shown.insert(name.to_string(), values.to_vec())))
+        .unwrap();
     let dumps = read_json(&folder.join("p5.layers/manifest.json")).unwrap();
     let mut compared = 0;
     for dump in dumps.as_array().unwrap() {
@@ -194,7 +207,8 @@ fn quantised_variants_against_their_own_reference() {
         let model = Model::open(&folder.join(variant["file"].as_str().unwrap()), false);
         let mut executor = model.executor(|_| {});
         let expected = read_f32(&folder.join(format!("{name}.q8_activations.logits.bin"))).unwrap();
-        for ((prompt, tokens, _), expected) in prompts(&golden).iter().zip(expected.chunks_exact(VOCABULARY)) {
+        for ((prompt, tokens, _), expected) in prompts(&golden).iter().zip(expected.chunks_exact(VOCABULARY))
+        {
             let last = tokens.len() - 1;
             let found = logits(&mut executor, tokens, 512, |p| p == last);
             let error = nmse(&found, expected);
@@ -264,7 +278,10 @@ fn no_bit_depends_on_company_steps_threads_or_fusion() {
                         continue;
                     }
                     let found = logits(&mut executor, &tokens, chunk, |p| p % 9 == 2);
-                    assert!(same(&expected, &found), "{file}, {threads} threads, fused {fuse}, steps of {chunk}");
+                    assert!(
+                        same(&expected, &found),
+                        "{file}, {threads} threads, fused {fuse}, steps of {chunk}"
+                    );
                 }
                 let found = in_company(&mut executor, &tokens);
                 assert!(same(&expected, &found), "{file}, {threads} threads, fused {fuse}, among eight");
@@ -288,9 +305,16 @@ fn in_company(executor: &mut CpuExecutor, tokens: &[u32]) -> Vec<f32> {
             for (s, sequence) in sequences.iter().enumerate() {
                 // Others run at other speeds, with other tokens.
                 if s != 3 && i % (s + 1) == 0 {
-                    let position = executor.len(*sequence).unwrap() + mixed.iter().filter(|r: &&Row| r.sequence == *sequence).count();
+                    let position = executor.len(*sequence).unwrap()
+                        + mixed.iter().filter(|r: &&Row| r.sequence == *sequence).count();
                     let token = (position * 31 + s * 7) as u32 % VOCABULARY as u32;
-                    mixed.push(Row { token, position, sequence: *sequence, wants_logits: false, wants_hidden: false });
+                    mixed.push(Row {
+                        token,
+                        position,
+                        sequence: *sequence,
+                        wants_logits: false,
+                        wants_hidden: false,
+                    });
                 }
             }
             mixed.push(*row);
@@ -310,10 +334,13 @@ fn perplexity_of_held_out_text() {
     let ids: Vec<u32> = ids.split_whitespace().map(|w| w.parse().unwrap()).collect();
     assert_eq!(ids.len(), 2048);
     let f32_nll = golden["f32"]["perplexity"]["mean_nll"].as_f64().unwrap();
-    let quantised = |n: &str| golden["quants"][n]["q8_activations"]["perplexity"]["mean_nll"].as_f64().unwrap();
-    for (file, dequantize, expected) in
-        [("Q8_0", true, f32_nll), ("Q4_K_M", false, quantised("Q4_K_M")), ("IQ2_XS", false, quantised("IQ2_XS"))]
-    {
+    let quantised =
+        |n: &str| golden["quants"][n]["q8_activations"]["perplexity"]["mean_nll"].as_f64().unwrap();
+    for (file, dequantize, expected) in [
+        ("Q8_0", true, f32_nll),
+        ("Q4_K_M", false, quantised("Q4_K_M")),
+        ("IQ2_XS", false, quantised("IQ2_XS")),
+    ] {
         let model = Model::open(&folder.join(format!("tiny-qwen3moe-{file}.gguf")), dequantize);
         let mut executor = model.executor(|_| {});
         let mut sum = 0.0;

@@ -113,7 +113,10 @@ impl<const N: usize> Block<'_, N> {
 
     /// Adds the weighted values `at .. at + 16*W` of tokens `from..to`, in order.
     #[inline(always)]
-    #[allow(clippy::needless_range_loop, reason = "the token indexes weights of several pairs and the values")]
+    #[allow(
+        clippy::needless_range_loop,
+        reason = "the token indexes weights of several pairs and the values"
+    )]
     fn weigh<L: Lanes, const W: usize>(
         &self,
         lanes: L,
