@@ -1,6 +1,6 @@
 //! Logits equal the naive executor's within rounding; bits do not depend on steps, threads, company or fusion.
 
-use super::small::{KINDS, Builder, Model, VOCABULARY, model};
+use super::small::{Builder, KINDS, Model, VOCABULARY, model};
 use crate::cpu::{CacheType, CpuError, CpuExecutor, CpuOptions, MemoryTensors};
 use crate::executor::{Executor, Row, SequenceId};
 use bloomery_program::{Op, OutputKind, ValueId};
@@ -60,12 +60,12 @@ fn equals_the_naive_executor() {
     let tokens = text(0, 70);
     for kind in 0..KINDS {
         let model = model(kind);
-        let reference = Reference::new(model.program.clone(), &model.facts, model.reference_weights()).unwrap();
+        let reference =
+            Reference::new(model.program.clone(), &model.facts, model.reference_weights()).unwrap();
         let mut states = reference.states(ReferenceCache::F32);
         states.create(1).unwrap();
-        let reference_rows: Vec<ReferenceRow> = (0..tokens.len())
-            .map(|i| ReferenceRow { sequence: 1, token: tokens[i], position: i })
-            .collect();
+        let reference_rows: Vec<ReferenceRow> =
+            (0..tokens.len()).map(|i| ReferenceRow { sequence: 1, token: tokens[i], position: i }).collect();
         let step = Step { rows: &reference_rows, ..Step::default() };
         let outputs = reference.forward(&step, &mut states, None).unwrap();
         let table = |kind| &outputs.iter().find(|o| o.kind == kind).unwrap().table;
@@ -73,7 +73,10 @@ fn equals_the_naive_executor() {
         let close = |a: &[f32], b: &[f32], what: &str| {
             let scale = b.iter().fold(0.0f32, |m, v| m.max(v.abs()));
             let worst = a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0f32, f32::max);
-            assert!(a.len() == b.len() && worst < 2e-5 * scale.max(1.0), "{what} of kind {kind}: {worst} of {scale}");
+            assert!(
+                a.len() == b.len() && worst < 2e-5 * scale.max(1.0),
+                "{what} of kind {kind}: {worst} of {scale}"
+            );
         };
         close(&logits, &table(OutputKind::Logits).data, "logits");
         let every_third: Vec<f32> =
@@ -93,7 +96,10 @@ fn no_bit_depends_on_steps_threads_company_or_fusion() {
                 let mut executor = executor(&model, &tensors, &options(threads, fuse));
                 for chunk in [1, 7, 64, 75] {
                     let found = bits(&run(&mut executor, &tokens, chunk));
-                    assert!(expected == found, "kind {kind}, {threads} threads, fused {fuse}, steps of {chunk}");
+                    assert!(
+                        expected == found,
+                        "kind {kind}, {threads} threads, fused {fuse}, steps of {chunk}"
+                    );
                 }
             }
             let mut executor = executor(&model, &tensors, &options(2, true));
@@ -102,7 +108,13 @@ fn no_bit_depends_on_steps_threads_company_or_fusion() {
             for (i, part) in tokens.chunks(11).enumerate() {
                 let mut step = Vec::new();
                 for (j, row) in rows(part, i * 11, company[1]).into_iter().enumerate() {
-                    let other = Row { sequence: company[0], token: 5, wants_logits: false, wants_hidden: false, ..row };
+                    let other = Row {
+                        sequence: company[0],
+                        token: 5,
+                        wants_logits: false,
+                        wants_hidden: false,
+                        ..row
+                    };
                     step.push(other);
                     step.push(row);
                     if j == 0 {
@@ -124,11 +136,12 @@ fn tracing_shows_every_named_result() {
     let mut executor = executor(&model, &model.tensors, &options(1, false));
     let sequence = executor.create().unwrap();
     let mut shown = std::collections::BTreeSet::new();
-    executor.run_traced(&rows(&text(1, 5), 0, sequence), &mut |name, values, width| {
-        assert_eq!(values.len(), 5 * width, "{name}");
-        shown.insert(name.to_string());
-    })
-    .unwrap();
+    executor
+        .run_traced(&rows(&text(1, 5), 0, sequence), &mut |name, values, width| {
+            assert_eq!(values.len(), 5 * width, "{name}");
+            shown.insert(name.to_string());
+        })
+        .unwrap();
     let named = model.program.graphs[0].nodes.iter().flat_map(|n| &n.outs);
     for out in named {
         assert!(shown.contains(&out.name), "{} was not shown", out.name);

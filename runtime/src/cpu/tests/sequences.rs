@@ -65,7 +65,10 @@ fn saved_states_come_back_and_damaged_ones_do_not() {
     // Another cache type is another layout.
     let mut f16 = options(1, true);
     f16.cache_key = crate::cpu::CacheType::F16;
-    assert!(matches!(executor(&model, &model.tensors, &f16).restore(&saved), Err(SequenceError::BadState(_))));
+    assert!(matches!(
+        executor(&model, &model.tensors, &f16).restore(&saved),
+        Err(SequenceError::BadState(_))
+    ));
 }
 
 #[test]
@@ -87,7 +90,10 @@ fn a_refused_step_changes_nothing() {
     assert_eq!(position, SequenceError::Position { position: 29, expected: 30 });
     let unknown = sequence_fault(run(&[Row { sequence: SequenceId(77), ..row }]));
     assert_eq!(unknown, SequenceError::Unknown(SequenceId(77)));
-    assert!(matches!(sequence_fault(run(&[Row { token: 50, ..row }])), SequenceError::Token { token: 50, .. }));
+    assert!(matches!(
+        sequence_fault(run(&[Row { token: 50, ..row }])),
+        SequenceError::Token { token: 50, .. }
+    ));
     let long: Vec<Row> = (30..51).map(|position| Row { position, ..row }).collect();
     assert!(matches!(sequence_fault(run(&long)), SequenceError::TooLong { asked: 51, .. }));
     let many: Vec<Row> = (0..41).map(|position| Row { position, sequence: b, ..row }).collect();

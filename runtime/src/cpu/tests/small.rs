@@ -6,8 +6,8 @@ use bloomery_program::graph::{NodeOutput, Output};
 use bloomery_program::infer::{Context, infer};
 use bloomery_program::op::{Attention, Clamp, Function, Pairing, Rope, Route, Score, Source, Yarn};
 use bloomery_program::{
-    ChatHints, Graph, Input, InputKind, LANGUAGE, ModelFacts, Node, Op, OutputKind, Part, PartRole, Program, Role,
-    Rollback, Shape, State, StateId, StateKind, TensorFacts, ValueId,
+    ChatHints, Graph, Input, InputKind, LANGUAGE, ModelFacts, Node, Op, OutputKind, Part, PartRole, Program,
+    Role, Rollback, Shape, State, StateId, StateKind, TensorFacts, ValueId,
 };
 use bloomery_reference::MemoryWeights;
 use std::collections::BTreeMap;
@@ -59,9 +59,14 @@ impl Builder {
     }
 
     pub fn state(&mut self, key: u32, value: u32) -> StateId {
-        let parts = vec![Part { width: key, role: PartRole::Key }, Part { width: value, role: PartRole::Value }];
+        let parts =
+            vec![Part { width: key, role: PartRole::Key }, Part { width: value, role: PartRole::Value }];
         let kind = StateKind::Rows { parts, every: 1, window: None };
-        self.states.push(State { name: format!("s{}", self.states.len()), kind, rollback: Rollback::Truncate });
+        self.states.push(State {
+            name: format!("s{}", self.states.len()),
+            kind,
+            rollback: Rollback::Truncate,
+        });
         StateId(self.states.len() as u32 - 1)
     }
 
@@ -163,10 +168,13 @@ pub fn model(kind: u64) -> Model {
     let mut b = Builder::new(kind + 1);
     let width = 64u64;
     let weight = b.tensor("embedding", &[width, u64::from(VOCABULARY)], 0.0);
-    let mut x = b.one(Op::Embed { scale: if kind == 1 { 8.0 } else { 1.0 } }, &[ValueId(0)], &[("weight", weight)]);
+    let mut x =
+        b.one(Op::Embed { scale: if kind == 1 { 8.0 } else { 1.0 } }, &[ValueId(0)], &[("weight", weight)]);
     for layer in 0..2 {
         let name = |what: &str| format!("l{layer}.{what}");
-        let (heads, kv_heads, key, value) = [(4, 2, 32, 32), (4, 1, 16, 48), (3, 3, 8, 8), (6, 2, 20, 12), (4, 4, 32, 16), (8, 2, 16, 16)][kind as usize];
+        let (heads, kv_heads, key, value) =
+            [(4, 2, 32, 32), (4, 1, 16, 48), (3, 3, 8, 8), (6, 2, 20, 12), (4, 4, 32, 16), (8, 2, 16, 16)]
+                [kind as usize];
         let h = b.norm(x, width as u32, Some(width), &name("attn_norm"));
         let mut q = b.linear(h, heads * key, &name("q"), kind == 2);
         let mut k = b.linear(h, kv_heads * key, &name("k"), kind == 2);
@@ -183,11 +191,21 @@ pub fn model(kind: u64) -> Model {
             pairing: if kind == 0 { Pairing::Adjacent } else { Pairing::Halves },
             inverse: false,
             linear_factor: if kind == 1 { 8.0 } else { 1.0 },
-            yarn: (kind == 4).then_some(Yarn { factor: 4.0, original_context: 32, beta_fast: 32.0, beta_slow: 1.0, magnitude: 1.1 }),
+            yarn: (kind == 4).then_some(Yarn {
+                factor: 4.0,
+                original_context: 32,
+                beta_fast: 32.0,
+                beta_slow: 1.0,
+                magnitude: 1.1,
+            }),
             sections: None,
             group: 1,
         };
-        let factors = if kind == 2 { vec![("freq_factors", b.tensor(&name("factors"), &[key / 2], 2.0))] } else { vec![] };
+        let factors = if kind == 2 {
+            vec![("freq_factors", b.tensor(&name("factors"), &[key / 2], 2.0))]
+        } else {
+            vec![]
+        };
         q = b.one(Op::Rope(rope.clone()), &[q], &factors);
         k = b.one(Op::Rope(rope), &[k], &factors);
         let state = b.state((kv_heads * key) as u32, (kv_heads * value) as u32);
@@ -267,7 +285,8 @@ fn feed_forward(b: &mut Builder, kind: u64, h: ValueId, name: &dyn Fn(&str) -> S
     }
     // A shared expert behind a gate of one value, through the plain operators.
     let both = b.one(Op::Concat {}, &[h, h], &[]);
-    let half = b.one(Op::Slice { group: 2 * width as u32, start: width as u32, width: width as u32 }, &[both], &[]);
+    let half =
+        b.one(Op::Slice { group: 2 * width as u32, start: width as u32, width: width as u32 }, &[both], &[]);
     let scale = b.tensor(&name("affine.scale"), &[16], 1.0);
     let shift = b.tensor(&name("affine.bias"), &[width], 0.0);
     let half = b.one(Op::Affine {}, &[half], &[("scale", scale), ("bias", shift)]);
