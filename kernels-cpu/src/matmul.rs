@@ -19,6 +19,8 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod block_decode;
+#[cfg(target_arch = "x86_64")]
+mod by_row;
 mod direct;
 #[cfg(target_arch = "x86_64")]
 mod dispatch;

@@ -3,6 +3,7 @@
 use super::Scratch;
 use super::avx2::Avx2;
 use super::avx512::Avx512;
+use super::by_row;
 use super::drive::{self, Job};
 use super::float;
 use super::{block_decode, group_decode};
@@ -10,7 +11,7 @@ use crate::output::OutTile;
 use bloomery_formats::{WeightType, group_formats};
 
 macro_rules! compiled {
-    ($name:ident, $features:literal, $lanes:ty) => {
+    ($name:ident, $features:literal, $lanes:ty, $vnni:literal) => {
         /// Runs the product on one instruction set.
         ///
         /// # Safety
@@ -38,6 +39,22 @@ macro_rules! compiled {
                     }
                     // SAFETY: the caller has the instruction set.
                     unsafe { go(job, out, scratch) }
+                }};
+            }
+            // A few activation rows go row by row; more through tiles.
+            macro_rules! by_row {
+                ($signed:ty, $decode:ty) => {{
+                    #[target_feature(enable = $features)]
+                    fn go(job: &Job<'_>, out: &mut OutTile<'_>) {
+                        // SAFETY: the features of this function are those that the product names.
+                        unsafe { by_row::product::<$signed, $vnni>(job, out) }
+                    }
+                    if job.activation_rows.len() <= by_row::MOST_ROWS {
+                        // SAFETY: the caller has the instruction set.
+                        unsafe { go(job, out) }
+                    } else {
+                        block!($decode)
+                    }
                 }};
             }
             macro_rules! float {
@@ -69,9 +86,9 @@ macro_rules! compiled {
                 WeightType::TQ2_0 => group!(group_decode::RowWise<group_formats::TQ2_0>),
                 WeightType::Q4_0 => block!(block_decode::Q4_0),
                 WeightType::Q4_1 => block!(block_decode::Q4_1),
-                WeightType::Q5_0 => block!(block_decode::Q5_0),
+                WeightType::Q5_0 => by_row!(by_row::Q5_0, block_decode::Q5_0),
                 WeightType::Q5_1 => block!(block_decode::Q5_1),
-                WeightType::Q8_0 => block!(block_decode::Q8_0),
+                WeightType::Q8_0 => by_row!(by_row::Q8_0, block_decode::Q8_0),
                 WeightType::IQ4_NL => block!(block_decode::Iq4Nl),
                 WeightType::MXFP4 => block!(block_decode::Mxfp4),
                 WeightType::NVFP4 => block!(block_decode::Nvfp4),
@@ -86,5 +103,5 @@ macro_rules! compiled {
     };
 }
 
-compiled!(avx2, "avx2,fma,f16c", Avx2);
-compiled!(avx512_vnni, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c", Avx512);
+compiled!(avx2, "avx2,fma,f16c", Avx2, false);
+compiled!(avx512_vnni, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c", Avx512, true);

@@ -60,7 +60,7 @@ impl FloatWeight for Bf16 {
 /// # Safety
 /// The machine has AVX.
 #[inline(always)]
-unsafe fn join(chains: __m256) -> f32 {
+pub(crate) unsafe fn join(chains: __m256) -> f32 {
     // SAFETY: register arithmetic of AVX, which the caller has.
     unsafe {
         // [p0 + p4, p1 + p5, p2 + p6, p3 + p7]
