@@ -1,0 +1,21 @@
+//! The card: driver layer, embedded kernels, and work for them as data.
+//!
+//! The crate knows cards, memory and launches. It refuses to know programs (the runtime lowers them) and never panics for want of a
+//! driver: a machine without one is told what is missing, in one line.
+
+mod card;
+mod driver;
+mod error;
+mod launch;
+mod machine;
+mod memory;
+mod module;
+mod ptx;
+mod upload;
+
+pub use card::{Card, CardOptions};
+pub use driver::{CardInfo, cards, choose};
+pub use error::GpuError;
+pub use launch::{Argument, Command, KernelId, Launch, PinnedId, RecordingId};
+pub use machine::{LoadError, LoadItem, LoadSource, Machine};
+pub use memory::{Allocation, Buffer};
