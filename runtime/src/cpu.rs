@@ -6,13 +6,13 @@
 
 mod execute;
 mod executor;
-mod kernel_set;
-mod lower;
-mod pattern;
-mod plan;
-mod sequences;
-mod step;
-mod weights;
+pub(crate) mod kernel_set;
+pub(crate) mod lower;
+pub(crate) mod pattern;
+pub(crate) mod plan;
+pub(crate) mod sequences;
+pub(crate) mod step;
+pub(crate) mod weights;
 
 #[cfg(test)]
 mod tests;

@@ -21,7 +21,7 @@ pub struct CpuExecutor {
     source: Arc<dyn WeightSource>,
     lowered: Lowered,
     buffers: Buffers,
-    sequences: Sequences,
+    sequences: Sequences<PageStore>,
     shape: ExecutorShape,
     /// Rows of the embedding table: tokens at or above it cannot be run.
     tokens: usize,

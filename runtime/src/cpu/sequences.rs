@@ -4,49 +4,113 @@ use crate::executor::{SequenceError, SequenceId};
 use bloomery_kernels_cpu::kv::{PAGE_TOKENS, PageId, PageStore};
 use std::collections::HashMap;
 
+/// Where the pages lie: in this process or on a card.
+pub(crate) trait Pages {
+    /// Names a page.
+    type Id: Copy;
+    /// Bytes of an exported page.
+    fn page_bytes(&self) -> usize;
+    /// Pages that nobody holds.
+    fn pages_free(&self) -> usize;
+    /// A page with one holder, of unspecified contents.
+    fn take(&mut self) -> Option<Self::Id>;
+    /// One more holder.
+    fn share(&mut self, id: Self::Id);
+    /// One holder less; the last one frees the page.
+    fn release(&mut self, id: Self::Id);
+    /// More than one holder.
+    fn is_shared(&self, id: Self::Id) -> bool;
+    /// A new page with the contents of another.
+    fn copy(&mut self, id: Self::Id) -> Option<Self::Id>;
+    /// Appends a page's bytes, of which the first `tokens` tokens count.
+    fn export(&self, id: Self::Id, tokens: usize, out: &mut Vec<u8>) -> Result<(), String>;
+    /// Fills a page from exported bytes.
+    fn import(&mut self, id: Self::Id, bytes: &[u8]) -> Result<(), String>;
+    /// Frees every page.
+    fn forget_all(&mut self);
+}
+
+impl Pages for PageStore {
+    type Id = PageId;
+    fn page_bytes(&self) -> usize {
+        self.layout().page_bytes()
+    }
+    fn pages_free(&self) -> usize {
+        PageStore::pages_free(self)
+    }
+    fn take(&mut self) -> Option<PageId> {
+        PageStore::take(self)
+    }
+    fn share(&mut self, id: PageId) {
+        PageStore::share(self, id);
+    }
+    fn release(&mut self, id: PageId) {
+        PageStore::release(self, id);
+    }
+    fn is_shared(&self, id: PageId) -> bool {
+        PageStore::is_shared(self, id)
+    }
+    fn copy(&mut self, id: PageId) -> Option<PageId> {
+        PageStore::copy(self, id)
+    }
+    fn export(&self, id: PageId, tokens: usize, out: &mut Vec<u8>) -> Result<(), String> {
+        PageStore::export(self, id, tokens, out);
+        Ok(())
+    }
+    fn import(&mut self, id: PageId, bytes: &[u8]) -> Result<(), String> {
+        match PageStore::import(self, id, bytes) {
+            true => Ok(()),
+            false => Err("a page of another size".into()),
+        }
+    }
+    fn forget_all(&mut self) {
+        PageStore::forget_all(self);
+    }
+}
+
 /// First bytes of a saved state.
 const MAGIC: &[u8; 8] = b"BLMRYKV1";
 /// Magic, fingerprint, length.
 const HEADER: usize = 24;
 
 /// What is kept of one text.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Sequence {
-    pub pages: Vec<PageId>,
+#[derive(Debug, Clone)]
+pub(crate) struct Sequence<Id> {
+    pub pages: Vec<Id>,
     pub len: usize,
 }
 
 /// All sequences and the pages that they hold.
-pub(crate) struct Sequences {
-    pub store: PageStore,
-    all: HashMap<SequenceId, Sequence>,
+pub(crate) struct Sequences<P: Pages> {
+    pub store: P,
+    all: HashMap<SequenceId, Sequence<P::Id>>,
     next: u64,
     max_tokens: usize,
     fingerprint: u64,
 }
 
-impl Sequences {
-    pub fn new(store: PageStore, max_tokens: usize, fingerprint: u64) -> Sequences {
+impl<P: Pages> Sequences<P> {
+    pub fn new(store: P, max_tokens: usize, fingerprint: u64) -> Sequences<P> {
         Sequences { store, all: HashMap::new(), next: 1, max_tokens, fingerprint }
     }
 
-    pub fn get(&self, id: SequenceId) -> Result<&Sequence, SequenceError> {
+    pub fn get(&self, id: SequenceId) -> Result<&Sequence<P::Id>, SequenceError> {
         self.all.get(&id).ok_or(SequenceError::Unknown(id))
     }
 
-    fn get_mut(&mut self, id: SequenceId) -> Result<&mut Sequence, SequenceError> {
+    fn get_mut(&mut self, id: SequenceId) -> Result<&mut Sequence<P::Id>, SequenceError> {
         self.all.get_mut(&id).ok_or(SequenceError::Unknown(id))
     }
 
     /// The store for writing beside the sequences for reading.
-    pub fn split(&mut self) -> (&mut PageStore, &HashMap<SequenceId, Sequence>) {
+    pub fn split(&mut self) -> (&mut P, &HashMap<SequenceId, Sequence<P::Id>>) {
         (&mut self.store, &self.all)
     }
 
     pub fn create(&mut self) -> SequenceId {
         let id = SequenceId(self.next);
         self.next += 1;
-        self.all.insert(id, Sequence::default());
+        self.all.insert(id, Sequence { pages: Vec::new(), len: 0 });
         id
     }
 
@@ -74,7 +138,7 @@ impl Sequences {
     }
 
     /// The last page, when it is partly filled and someone else reads it too.
-    fn shared_last(&self, sequence: &Sequence) -> Option<PageId> {
+    fn shared_last(&self, sequence: &Sequence<P::Id>) -> Option<P::Id> {
         if sequence.len.is_multiple_of(PAGE_TOKENS) {
             return None;
         }
@@ -149,12 +213,13 @@ impl Sequences {
     pub fn save(&self, id: SequenceId) -> Result<Vec<u8>, SequenceError> {
         let sequence = self.get(id)?;
         let pages = sequence.len.div_ceil(PAGE_TOKENS);
-        let mut bytes = Vec::with_capacity(HEADER + pages * self.store.layout().page_bytes());
+        let mut bytes = Vec::with_capacity(HEADER + pages * self.store.page_bytes());
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&self.fingerprint.to_le_bytes());
         bytes.extend_from_slice(&(sequence.len as u64).to_le_bytes());
         for (i, page) in sequence.pages[..pages].iter().enumerate() {
-            self.store.export(*page, sequence.len - i * PAGE_TOKENS, &mut bytes);
+            let tokens = sequence.len - i * PAGE_TOKENS;
+            self.store.export(*page, tokens, &mut bytes).map_err(SequenceError::Failed)?;
         }
         Ok(bytes)
     }
@@ -175,7 +240,7 @@ impl Sequences {
         if len > self.max_tokens {
             return Err(SequenceError::TooLong { asked: len, max_tokens: self.max_tokens });
         }
-        let (pages, page_bytes) = (len.div_ceil(PAGE_TOKENS), self.store.layout().page_bytes());
+        let (pages, page_bytes) = (len.div_ceil(PAGE_TOKENS), self.store.page_bytes());
         let body = &bytes[HEADER..];
         if pages.checked_mul(page_bytes) != Some(body.len()) {
             return Err(bad(format!(
@@ -190,7 +255,10 @@ impl Sequences {
         }
         for (i, page) in body.chunks_exact(page_bytes.max(1)).enumerate() {
             let Some(target) = self.all.get(&id).and_then(|s| s.pages.get(i)).copied() else { break };
-            self.store.import(target, page);
+            if let Err(why) = self.store.import(target, page) {
+                self.remove(id);
+                return Err(SequenceError::Failed(why));
+            }
         }
         self.advance(id, len);
         Ok(id)
