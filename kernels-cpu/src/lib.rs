@@ -7,6 +7,7 @@
 pub mod activations;
 pub mod aligned;
 pub mod attention;
+mod balance;
 pub mod cpu;
 pub mod experts;
 pub mod gated;

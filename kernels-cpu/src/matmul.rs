@@ -21,6 +21,8 @@ mod avx512;
 mod block_decode;
 #[cfg(target_arch = "x86_64")]
 mod by_row;
+#[cfg(target_arch = "x86_64")]
+mod by_row_groups;
 mod direct;
 #[cfg(target_arch = "x86_64")]
 mod dispatch;

@@ -2,8 +2,9 @@
 //!
 //! Completion counts chunks, not threads: a worker that the system has put aside before it claimed a chunk delays nobody,
 //! and the caller works too. Waiting spins for a bounded time and then sleeps, so that a machine shared with other busy
-//! processes loses little. Chunks write disjoint results, so no bit depends on who ran which.
+//! processes loses little; when waiting costs more than the others did, the caller works alone for a while. Chunks write disjoint results, so no bit depends on who ran which.
 
+use crate::balance::Balance;
 use crate::topology::{Topology, stay_on};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -26,7 +27,7 @@ pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
     /// One job at a time, whoever calls.
-    turn: Mutex<()>,
+    turn: Mutex<Balance>,
 }
 
 struct Shared {
@@ -80,7 +81,7 @@ impl Pool {
                 }
             }
         }
-        Pool { shared, workers, turn: Mutex::new(()) }
+        Pool { shared, workers, turn: Mutex::new(Balance::new()) }
     }
 
     /// Threads, the caller included.
@@ -95,21 +96,31 @@ impl Pool {
     /// When the job panicked in some chunk; the other chunks have run.
     pub fn run(&self, chunks: usize, job: impl Fn(usize, usize) + Sync) {
         if chunks <= 1 || self.workers.is_empty() || chunks >= CLOSED as usize {
-            for chunk in 0..chunks {
-                job(chunk, 0);
-            }
-            return;
+            return run_alone(chunks, &job);
         }
-        let turn = self.turn.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut balance = self.turn.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let start = Instant::now();
+        if balance.alone(start) {
+            drop(balance);
+            return run_alone(chunks, &job);
+        }
         let job: Job<'_> = &job;
         self.shared.publish(&job, chunks, &self.workers);
         let mine = catch_unwind(AssertUnwindSafe(|| self.shared.claim_all(0)));
+        let worked = Instant::now();
         self.shared.wait();
-        drop(turn);
         let panicked = self.shared.panicked.swap(false, Ordering::AcqRel);
-        if let Err(panic) = mine {
-            resume_unwind(panic);
+        match mine {
+            Err(panic) => {
+                drop(balance);
+                resume_unwind(panic);
+            }
+            Ok(mine) => {
+                let now = Instant::now();
+                balance.book(worked - start, mine, chunks - mine, now - worked, now);
+            }
         }
+        drop(balance);
         assert!(!panicked, "a chunk of the job panicked");
     }
 }
@@ -141,8 +152,9 @@ impl Shared {
         }
     }
 
-    /// Claims and runs chunks of the present job until none is left.
-    fn claim_all(&self, worker: usize) {
+    /// Claims and runs chunks of the present job until none is left; how many it ran.
+    fn claim_all(&self, worker: usize) -> usize {
+        let mut ran = 0;
         let mut ticket = self.ticket.load(Ordering::Acquire);
         let number = ticket >> 32;
         loop {
@@ -150,7 +162,7 @@ impl Shared {
             let chunks = self.chunks.load(Ordering::Acquire);
             let chunk = (ticket & u64::from(u32::MAX)) as usize;
             if ticket >> 32 != number || chunk >= chunks {
-                return;
+                return ran;
             }
             match self.ticket.compare_exchange_weak(ticket, ticket + 1, Ordering::AcqRel, Ordering::Acquire) {
                 Err(now) => ticket = now,
@@ -162,6 +174,7 @@ impl Shared {
                     let run = unsafe { *job.cast::<Job<'_>>() };
                     run(chunk, worker);
                     finish.whole();
+                    ran += 1;
                     ticket = self.ticket.load(Ordering::Acquire);
                 }
             }
@@ -212,6 +225,19 @@ impl Shared {
             seen = self.ticket.load(Ordering::Acquire) >> 32;
             while catch_unwind(AssertUnwindSafe(|| self.claim_all(worker))).is_err() {}
         }
+    }
+}
+
+/// All chunks on the calling thread; a panic goes on when the others have run.
+fn run_alone(chunks: usize, job: Job<'_>) {
+    let mut panicked = None;
+    for chunk in 0..chunks {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(chunk, 0))) {
+            panicked.get_or_insert(panic);
+        }
+    }
+    if let Some(panic) = panicked {
+        resume_unwind(panic);
     }
 }
 

@@ -3,10 +3,10 @@
 use super::Scratch;
 use super::avx2::Avx2;
 use super::avx512::Avx512;
-use super::by_row;
 use super::drive::{self, Job};
 use super::float;
 use super::{block_decode, group_decode};
+use super::{by_row, by_row_groups};
 use crate::output::OutTile;
 use bloomery_formats::{WeightType, group_formats};
 
@@ -57,6 +57,21 @@ macro_rules! compiled {
                     }
                 }};
             }
+            macro_rules! group_by_row {
+                ($signed:ty, $decode:ty) => {{
+                    #[target_feature(enable = $features)]
+                    fn go(job: &Job<'_>, out: &mut OutTile<'_>) {
+                        // SAFETY: both instruction sets include AVX2, FMA and F16C.
+                        unsafe { by_row_groups::product::<$signed>(job, out) }
+                    }
+                    if job.activation_rows.len() <= by_row::MOST_ROWS {
+                        // SAFETY: the caller has the instruction set.
+                        unsafe { go(job, out) }
+                    } else {
+                        group!($decode)
+                    }
+                }};
+            }
             macro_rules! float {
                 ($weight:ty) => {{
                     #[target_feature(enable = $features)]
@@ -69,21 +84,48 @@ macro_rules! compiled {
                 }};
             }
             match job.weights.ty() {
-                WeightType::Q4_K => group!(group_decode::Q4K),
-                WeightType::Q5_K => group!(group_decode::Q5K),
-                WeightType::Q6_K => group!(group_decode::Q6K),
+                WeightType::Q4_K => group_by_row!(by_row_groups::Q4K, group_decode::Q4K),
+                WeightType::Q5_K => group_by_row!(by_row_groups::Q5K, group_decode::Q5K),
+                WeightType::Q6_K => group_by_row!(by_row_groups::Q6K, group_decode::Q6K),
                 WeightType::Q3_K => group!(group_decode::Q3K),
                 WeightType::Q2_K => group!(group_decode::Q2K),
                 WeightType::IQ4_XS => group!(group_decode::Iq4Xs),
-                WeightType::IQ1_S => group!(group_decode::RowWise<group_formats::IQ1_S>),
-                WeightType::IQ1_M => group!(group_decode::RowWise<group_formats::IQ1_M>),
-                WeightType::IQ2_XXS => group!(group_decode::RowWise<group_formats::IQ2_XXS>),
-                WeightType::IQ2_XS => group!(group_decode::RowWise<group_formats::IQ2_XS>),
-                WeightType::IQ2_S => group!(group_decode::RowWise<group_formats::IQ2_S>),
-                WeightType::IQ3_XXS => group!(group_decode::RowWise<group_formats::IQ3_XXS>),
-                WeightType::IQ3_S => group!(group_decode::RowWise<group_formats::IQ3_S>),
-                WeightType::TQ1_0 => group!(group_decode::RowWise<group_formats::TQ1_0>),
-                WeightType::TQ2_0 => group!(group_decode::RowWise<group_formats::TQ2_0>),
+                WeightType::IQ1_S => group_by_row!(
+                    by_row_groups::Unpacked<group_formats::IQ1_S>,
+                    group_decode::RowWise<group_formats::IQ1_S>
+                ),
+                WeightType::IQ1_M => group_by_row!(
+                    by_row_groups::Unpacked<group_formats::IQ1_M>,
+                    group_decode::RowWise<group_formats::IQ1_M>
+                ),
+                WeightType::IQ2_XXS => group_by_row!(
+                    by_row_groups::Unpacked<group_formats::IQ2_XXS>,
+                    group_decode::RowWise<group_formats::IQ2_XXS>
+                ),
+                WeightType::IQ2_XS => group_by_row!(
+                    by_row_groups::Unpacked<group_formats::IQ2_XS>,
+                    group_decode::RowWise<group_formats::IQ2_XS>
+                ),
+                WeightType::IQ2_S => group_by_row!(
+                    by_row_groups::Unpacked<group_formats::IQ2_S>,
+                    group_decode::RowWise<group_formats::IQ2_S>
+                ),
+                WeightType::IQ3_XXS => group_by_row!(
+                    by_row_groups::Unpacked<group_formats::IQ3_XXS>,
+                    group_decode::RowWise<group_formats::IQ3_XXS>
+                ),
+                WeightType::IQ3_S => group_by_row!(
+                    by_row_groups::Unpacked<group_formats::IQ3_S>,
+                    group_decode::RowWise<group_formats::IQ3_S>
+                ),
+                WeightType::TQ1_0 => group_by_row!(
+                    by_row_groups::Unpacked<group_formats::TQ1_0>,
+                    group_decode::RowWise<group_formats::TQ1_0>
+                ),
+                WeightType::TQ2_0 => group_by_row!(
+                    by_row_groups::Unpacked<group_formats::TQ2_0>,
+                    group_decode::RowWise<group_formats::TQ2_0>
+                ),
                 WeightType::Q4_0 => block!(block_decode::Q4_0),
                 WeightType::Q4_1 => block!(block_decode::Q4_1),
                 WeightType::Q5_0 => by_row!(by_row::Q5_0, block_decode::Q5_0),
