@@ -98,6 +98,12 @@ impl RopeTable {
         }
     }
 
+    /// The table as one array: `[rows, 2, pairs]`, a row's cosines before its sines.
+    pub fn interleaved(&self) -> Vec<f32> {
+        let rows = self.cosines.chunks(self.pairs.max(1)).zip(self.sines.chunks(self.pairs.max(1)));
+        rows.flat_map(|(cosines, sines)| cosines.iter().chain(sines)).copied().collect()
+    }
+
     fn row(&self, row: usize) -> (&[f32], &[f32]) {
         let at = row * self.pairs..(row + 1) * self.pairs;
         (&self.cosines[at.clone()], &self.sines[at])

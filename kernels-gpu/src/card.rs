@@ -31,6 +31,8 @@ pub struct Card {
     pinned: Vec<PinnedMemory>,
     blocks: Vec<DeviceMemory>,
     ledger: Ledger,
+    /// Nothing was given since the last wait.
+    idle: bool,
     stream: Stream,
     context: Arc<Context>,
 }
@@ -58,6 +60,7 @@ impl Card {
             pinned: Vec::new(),
             blocks: Vec::new(),
             ledger: Ledger::new(options.memory_limit),
+            idle: true,
             stream,
             context,
         })
@@ -73,8 +76,8 @@ impl Card {
         let stream = self.stream.0;
         match command {
             Command::Launch(launch) => self.launch(launch),
-            Command::Upload { from, to } => {
-                let bytes = self.pinned_memory(*from)?.part(0, to.bytes())?;
+            Command::Upload { from, at, to } => {
+                let bytes = self.pinned_memory(*from)?.part(*at, to.bytes())?;
                 // SAFETY: pinned memory of this length lives as long as the card; it is only handed out after a wait.
                 check("cuMemcpyHtoDAsync", unsafe { result::memcpy_htod_async(to.address(), bytes, stream) })
             }
@@ -231,6 +234,7 @@ impl Machine for Card {
 
     fn run(&mut self, commands: &[Command]) -> Result<(), GpuError> {
         self.context.bind()?;
+        self.idle = false;
         commands.iter().try_for_each(|command| self.give(command))
     }
 
@@ -259,6 +263,7 @@ impl Machine for Card {
 
     fn replay(&mut self, recording: RecordingId) -> Result<(), GpuError> {
         self.context.bind()?;
+        self.idle = false;
         self.start(self.recording(recording)?)
     }
 
@@ -278,8 +283,12 @@ impl Machine for Card {
     }
 
     fn wait(&mut self) -> Result<(), GpuError> {
-        self.context.bind()?;
-        self.synchronize()
+        if !self.idle {
+            self.context.bind()?;
+            self.synchronize()?;
+            self.idle = true;
+        }
+        Ok(())
     }
 
     fn write(&mut self, to: Buffer, bytes: &[u8]) -> Result<(), GpuError> {

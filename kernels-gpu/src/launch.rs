@@ -80,10 +80,12 @@ pub struct Launch {
 pub enum Command {
     /// A kernel.
     Launch(Launch),
-    /// Pinned host memory to the card, from the start of both.
+    /// Pinned host memory to the card.
     Upload {
         /// Which pinned memory.
         from: PinnedId,
+        /// Offset there, bytes.
+        at: u64,
         /// Where to; its length counts.
         to: Buffer,
     },

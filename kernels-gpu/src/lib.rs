@@ -7,6 +7,7 @@ mod card;
 mod driver;
 mod error;
 mod launch;
+pub mod layout;
 mod machine;
 mod memory;
 mod module;

@@ -4,8 +4,9 @@
 //! into steps, or on whether neighbours were fused. It refuses at load, naming every missing (operator, weight type, shape class)
 //! triple at once; the reference backend runs what this one lacks.
 
+pub(crate) mod admit;
 mod execute;
-mod executor;
+pub(crate) mod executor;
 pub(crate) mod kernel_set;
 pub(crate) mod lower;
 pub(crate) mod pattern;

@@ -7,6 +7,7 @@
 
 pub mod board;
 pub mod cpu;
+pub mod cuda;
 pub mod engine;
 pub mod executor;
 pub mod model;
@@ -16,5 +17,7 @@ pub mod slot_file;
 
 pub use board::Board;
 pub use engine::{Engine, EngineSettings, SlotFileReport, SlotReply, Ticket};
-pub use model::{Backend, CacheType, LoadProgress, Model, ModelFacts, OpenError, OpenOptions};
+pub use model::{
+    Backend, CacheType, CardLayers, CardWishes, LoadProgress, Model, ModelFacts, OpenError, OpenOptions,
+};
 pub use request::{Event, Generate, RequestError};

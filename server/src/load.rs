@@ -3,12 +3,14 @@
 use std::{path::PathBuf, sync::Arc};
 
 use bloomery_hub::{Hub, HubError, HubOptions, ModelReference};
-use bloomery_runtime::{Backend, CacheType, Engine, Model, ModelFacts, OpenError, OpenOptions};
+use bloomery_runtime::{
+    Backend, CacheType, CardLayers, CardWishes, Engine, Model, ModelFacts, OpenError, OpenOptions,
+};
 use bloomery_tokenizer::Tokenizer;
 
 use crate::{
     engine::{Facts, Served},
-    flags::{BackendFlag, CacheTypeFlag, Flags},
+    flags::{BackendFlag, CacheTypeFlag, EngineFlags, Flags, LayersFlag},
     http::Ready,
     progress::Progress,
     seats,
@@ -118,14 +120,46 @@ pub fn open_options(flags: &Flags, model: PathBuf) -> Result<OpenOptions, LoadEr
         threads: threads("--threads", engine.threads)?,
         threads_batch: engine.threads_batch.map_or(Ok(None), |n| threads("--threads-batch", n))?,
         backend: match engine.backend {
+            BackendFlag::Auto => Backend::Auto,
+            BackendFlag::Cuda => Backend::Cuda,
             BackendFlag::Cpu => Backend::Cpu,
             BackendFlag::Reference => Backend::Reference,
         },
+        card: card_wishes(engine)?,
         cache_type_k: cache_type(engine.cache_type_k),
         cache_type_v: cache_type(engine.cache_type_v),
         cache_ram_mib: engine.cache_ram,
         slot_prompt_similarity: engine.slot_prompt_similarity,
         ..OpenOptions::new(model)
+    })
+}
+
+/// What is wished of a card.
+fn card_wishes(engine: &EngineFlags) -> Result<CardWishes, LoadError> {
+    let device = match (&engine.device, engine.main_gpu) {
+        (Some(name), _) if name.contains(',') => {
+            return Err(LoadError::Flag {
+                flag: "--device",
+                problem: format!("{name} names several cards; a model runs on one of them yet"),
+            });
+        }
+        (Some(name), _) => Some(name.clone()),
+        (None, Some(index)) => Some(index.to_string()),
+        (None, None) => None,
+    };
+    let layers = match engine.gpu_layers {
+        LayersFlag::Auto => CardLayers::Auto,
+        LayersFlag::All => CardLayers::All,
+        LayersFlag::Count(n) => CardLayers::Count(n),
+    };
+    Ok(CardWishes {
+        device,
+        layers,
+        memory_limit: engine.device_memory_limit,
+        fit: engine.fit,
+        fit_ctx: engine.fit_ctx,
+        margin: engine.fit_target.saturating_mul(1 << 20),
+        profile: engine.profile,
     })
 }
 

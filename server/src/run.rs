@@ -45,8 +45,14 @@ pub fn run(words: Vec<String>) -> ExitCode {
         print!("{}", Seats::discover(&seats::options(&flags.seats)));
         return ExitCode::SUCCESS;
     }
+    if flags.engine.list_devices {
+        return list_devices();
+    }
     if flags.model.dump_program {
         return dump(&flags);
+    }
+    if flags.engine.plan {
+        return plan(&flags);
     }
     if let Err(error) = logging::start(&flags.log) {
         return fail(&format_args!("--log-file: {error}"));
@@ -77,6 +83,33 @@ pub fn run(words: Vec<String>) -> ExitCode {
 fn fail(error: &dyn std::fmt::Display) -> ExitCode {
     eprintln!("error: {error}");
     ExitCode::FAILURE
+}
+
+/// `--list-devices`.
+fn list_devices() -> ExitCode {
+    match bloomery_runtime::cuda::cards() {
+        Ok(cards) => {
+            println!("Available devices:");
+            cards.iter().for_each(|card| println!("  CUDA{}: {card}", card.index));
+        }
+        Err(error) => println!("Available devices:\n  none: {error}"),
+    }
+    ExitCode::SUCCESS
+}
+
+/// `--plan`.
+fn plan(flags: &Flags) -> ExitCode {
+    let plan = || -> Result<bloomery_runtime::model::Plan, load::LoadError> {
+        let path = load::model_file(flags, &Progress::new(true))?;
+        Ok(bloomery_runtime::Model::plan_of(&load::open_options(flags, path)?)?)
+    };
+    match plan() {
+        Ok(plan) => {
+            println!("{plan}");
+            if plan.fits() { ExitCode::SUCCESS } else { fail(&"it does not fit") }
+        }
+        Err(error) => fail(&error),
+    }
 }
 
 /// `--dump-program`.

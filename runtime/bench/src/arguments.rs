@@ -23,6 +23,9 @@ pub struct Arguments {
     /// Tokens in the context before the clock starts.
     #[arg(short = 'd', long, default_value = "0", value_delimiter = ',')]
     pub n_depth: Vec<usize>,
+    /// Sequences side by side: a prompt of each, then one token of each a step.
+    #[arg(long = "n-parallel", alias = "npl", default_value = "1", value_delimiter = ',')]
+    pub n_parallel: Vec<usize>,
     /// Repetitions of each row.
     #[arg(short = 'r', long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub repetitions: u32,
@@ -42,8 +45,20 @@ pub struct Arguments {
     #[arg(long = "cache-type-v", alias = "ctv", default_value = "f16", value_delimiter = ',')]
     pub cache_type_v: Vec<Cache>,
     /// Who computes.
-    #[arg(long, default_value = "cpu")]
+    #[arg(long, default_value = "auto")]
     pub backend: Computer,
+    /// The card: index, CUDA0 or UUID.
+    #[arg(long, alias = "dev")]
+    pub device: Option<String>,
+    /// Most bytes of the card's memory to use.
+    #[arg(long)]
+    pub device_memory_limit: Option<u64>,
+    /// Print what the engine logs, on the standard error.
+    #[arg(long)]
+    pub log: bool,
+    /// Print time, bytes and share of the card's bandwidth of every operator of a decode step, on the standard error.
+    #[arg(long)]
+    pub profile: bool,
     /// Folder with seats, searched first; may be given again.
     #[arg(long)]
     pub seats_dir: Vec<PathBuf>,
@@ -101,6 +116,10 @@ impl Cache {
 /// `Backend` as a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Computer {
+    /// A card where one is there and the model fits it, else the processor.
+    Auto,
+    /// An NVIDIA card.
+    Cuda,
     /// Fast kernels.
     Cpu,
     /// Definitions as they read.
@@ -111,6 +130,8 @@ impl Computer {
     /// The engine's word for it.
     pub fn backend(self) -> Backend {
         match self {
+            Computer::Auto => Backend::Auto,
+            Computer::Cuda => Backend::Cuda,
             Computer::Cpu => Backend::Cpu,
             Computer::Reference => Backend::Reference,
         }
@@ -118,7 +139,7 @@ impl Computer {
 }
 
 /// llama-bench's flags of several letters behind one dash, which no argument parser takes.
-const ONE_DASH: &[&str] = &["-pg", "-ub", "-ctk", "-ctv"];
+const ONE_DASH: &[&str] = &["-pg", "-ub", "-ctk", "-ctv", "-npl", "-dev"];
 
 /// The program's arguments, with llama-bench's spellings understood.
 pub fn parse(words: impl Iterator<Item = String>) -> Arguments {

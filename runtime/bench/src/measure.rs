@@ -3,29 +3,45 @@
 use bloomery_runtime::executor::{Executor, Row, SequenceId, StepError};
 use std::time::Instant;
 
-/// Nanoseconds for `n_prompt` tokens at once, then `n_gen` one at a time, after `n_depth` that are not timed.
+/// One measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Test {
+    /// Prompt tokens of each sequence, at once.
+    pub n_prompt: usize,
+    /// Generated tokens of each sequence, one a step.
+    pub n_gen: usize,
+    /// Tokens before the clock starts.
+    pub n_depth: usize,
+    /// Sequences side by side.
+    pub n_parallel: usize,
+}
+
+/// Nanoseconds of a test.
 ///
 /// Token ids are a fixed pseudo-random text, so every repetition and every program version does the same work.
 ///
 /// # Errors
 /// The executor's own.
-pub fn once(
-    executor: &mut dyn Executor,
-    n_prompt: usize,
-    n_gen: usize,
-    n_depth: usize,
-) -> Result<u64, StepError> {
-    let sequence = executor.create().map_err(|error| StepError::Executor(error.to_string()))?;
-    let mut text =
-        Text { sequence, position: 0, state: 0x2545_f491_4f6c_dd1d, n_vocab: executor.shape().n_vocab };
-    prompt(executor, &mut text, n_depth)?;
+pub fn once(executor: &mut dyn Executor, test: Test) -> Result<u64, StepError> {
+    let mut texts = Vec::with_capacity(test.n_parallel);
+    for index in 0..test.n_parallel as u64 {
+        let sequence = executor.create().map_err(|error| StepError::Executor(error.to_string()))?;
+        let state = 0x2545_f491_4f6c_dd1d_u64.wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        texts.push(Text { sequence, position: 0, state, n_vocab: executor.shape().n_vocab });
+    }
+    for text in &mut texts {
+        prompt(executor, text, test.n_depth)?;
+    }
     let start = Instant::now();
-    prompt(executor, &mut text, n_prompt)?;
-    for _ in 0..n_gen {
-        executor.run(&[text.next(true)])?;
+    for text in &mut texts {
+        prompt(executor, text, test.n_prompt)?;
+    }
+    for _ in 0..test.n_gen {
+        let rows: Vec<Row> = texts.iter_mut().map(|text| text.next(true)).collect();
+        executor.run(&rows)?;
     }
     let elapsed = start.elapsed().as_nanos();
-    executor.drop_sequence(sequence);
+    texts.iter().for_each(|text| executor.drop_sequence(text.sequence));
     Ok(u64::try_from(elapsed).unwrap_or(u64::MAX))
 }
 

@@ -53,12 +53,14 @@ pub struct Setting {
     pub n_gen: usize,
     /// Tokens in the context before the clock starts.
     pub n_depth: usize,
+    /// Sequences side by side.
+    pub n_parallel: usize,
 }
 
 impl Row {
     /// Tokens a second of every repetition.
     pub fn samples_ts(&self) -> Vec<f64> {
-        let tokens = (self.setting.n_prompt + self.setting.n_gen) as f64;
+        let tokens = (self.setting.n_parallel * (self.setting.n_prompt + self.setting.n_gen)) as f64;
         self.samples_ns.iter().map(|ns| tokens * 1e9 / *ns as f64).collect()
     }
 
@@ -68,12 +70,15 @@ impl Row {
 
     /// `pp512`, `tg128`, `pp512+tg128 @ d1024`.
     pub fn test(&self) -> String {
-        let Setting { n_prompt, n_gen, n_depth, .. } = self.setting;
+        let Setting { n_prompt, n_gen, n_depth, n_parallel, .. } = self.setting;
         let mut name = match (n_prompt, n_gen) {
             (p, 0) => format!("pp{p}"),
             (0, g) => format!("tg{g}"),
             (p, g) => format!("pp{p}+tg{g}"),
         };
+        if n_parallel > 1 {
+            let _ = write!(name, " x{n_parallel}");
+        }
         if n_depth > 0 {
             let _ = write!(name, " @ d{n_depth}");
         }
@@ -252,6 +257,7 @@ mod tests {
                 n_prompt: 512,
                 n_gen: 0,
                 n_depth: 0,
+                n_parallel: 1,
             },
             test_time: "2026-01-01T00:00:00Z".into(),
             samples_ns: vec![1_000_000_000, 2_000_000_000],
@@ -292,6 +298,9 @@ mod tests {
         assert_eq!(r.test(), "pp512+tg16 @ d64");
         r.setting.n_prompt = 0;
         assert_eq!(r.test(), "tg16 @ d64");
+        r.setting.n_parallel = 8;
+        assert_eq!(r.test(), "tg16 x8 @ d64");
+        assert_eq!(r.samples_ts()[0], 128.0, "tokens of all sequences");
     }
 
     #[test]

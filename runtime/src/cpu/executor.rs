@@ -1,5 +1,6 @@
 //! The executor: admits a step, runs it, keeps the sequences.
 
+use super::admit::Admitted;
 use super::execute::{Batch, Buffers, Machine, Show};
 use super::lower::lower;
 use super::plan::plan;
@@ -32,23 +33,9 @@ pub struct CpuExecutor {
 /// Memory of a step, kept for the next one.
 #[derive(Default)]
 struct Work {
-    groups: Vec<Group>,
-    tokens: Vec<u32>,
-    positions: Vec<usize>,
-    /// Place of every asked row among the sorted rows.
-    places: Vec<usize>,
-    tail: Vec<usize>,
+    admitted: Admitted,
     logits: Vec<f32>,
     hidden: Vec<f32>,
-}
-
-/// Rows of one sequence in a step.
-#[derive(Debug, Clone, Copy)]
-struct Group {
-    sequence: SequenceId,
-    position: usize,
-    rows: usize,
-    first_row: usize,
 }
 
 impl CpuExecutor {
@@ -71,12 +58,12 @@ impl CpuExecutor {
             }
         }
         let graph = program.target().ok_or_else(|| CpuError::Program("there is no target graph".into()))?;
-        let (specs, parts) = page_parts(program, graph, options);
+        let (specs, parts) = page_parts(program, graph, options.cache_key, options.cache_value);
         let mut lowered = lower(program, graph, &*source, &parts, options.fuse)?;
         let memory = plan(&mut lowered);
         let buffers = Buffers::new(&memory, &lowered, &*source)?;
         let layout = PageLayout::new(&specs)?;
-        let fingerprint = fingerprint(program, &*source, options);
+        let fingerprint = fingerprint(program, &*source, options.cache_key, options.cache_value, "");
         let n_vocab = lowered.logits.map_or(0, |(_, width)| width);
         let tokens = lowered.steps.iter().find_map(|s| match &s.work {
             super::step::Work::Embed { weight, .. } => Some(weight.rows),
@@ -140,10 +127,10 @@ impl CpuExecutor {
         if self.lost {
             return Err(StepError::Executor("it failed before and was not reset".into()));
         }
-        self.admit(rows)?;
+        let work = &mut self.work.admitted;
+        work.admit(rows, &mut self.sequences, &self.shape, self.tokens)?;
         // From here on a failure or a panic leaves the state half moved.
         self.lost = true;
-        let work = &mut self.work;
         let (store, sequences) = self.sequences.split();
         let runs: Vec<Run<'_>> = work
             .groups
@@ -164,82 +151,9 @@ impl CpuExecutor {
         machine
             .run(&mut self.buffers, store, &batch, show)
             .map_err(|error| StepError::Executor(error.to_string()))?;
-        for group in &work.groups {
-            self.sequences.advance(group.sequence, group.rows);
-        }
+        work.advance(&mut self.sequences);
         self.lost = false;
         self.output(rows)
-    }
-
-    /// Checks the rows, takes the pages, sorts the rows by sequence.
-    fn admit(&mut self, rows: &[Row]) -> Result<(), StepError> {
-        if rows.len() > self.shape.max_rows {
-            let what = format!("{} rows, at most {} are taken", rows.len(), self.shape.max_rows);
-            return Err(StepError::Malformed(what));
-        }
-        let work = &mut self.work;
-        work.groups.clear();
-        for row in rows {
-            let fault = |error: SequenceError| StepError::Sequence { sequence: row.sequence, error };
-            let group = match work.groups.iter_mut().find(|g| g.sequence == row.sequence) {
-                Some(group) => group,
-                None => {
-                    let position = self.sequences.get(row.sequence).map_err(fault)?.len;
-                    work.groups.push(Group { sequence: row.sequence, position, rows: 0, first_row: 0 });
-                    // Just pushed.
-                    let last = work.groups.len() - 1;
-                    &mut work.groups[last]
-                }
-            };
-            let expected = group.position + group.rows;
-            if row.position != expected {
-                return Err(fault(SequenceError::Position { position: row.position, expected }));
-            }
-            if expected >= self.shape.max_tokens {
-                let max_tokens = self.shape.max_tokens;
-                return Err(fault(SequenceError::TooLong { asked: expected + 1, max_tokens }));
-            }
-            if row.token as usize >= self.tokens {
-                return Err(fault(SequenceError::Token { token: row.token, n_vocab: self.tokens }));
-            }
-            group.rows += 1;
-        }
-        // All pages or none: a step that is refused has changed nothing.
-        let mut free = self.sequences.store.pages_free();
-        for group in &work.groups {
-            let fault = |error: SequenceError| StepError::Sequence { sequence: group.sequence, error };
-            let needed = self.sequences.pages_to_grow(group.sequence, group.rows).map_err(fault)?;
-            if needed > free {
-                return Err(fault(SequenceError::NoRoom { needed, free }));
-            }
-            free -= needed;
-        }
-        let mut first_row = 0;
-        for group in &mut work.groups {
-            let sequence = group.sequence;
-            self.sequences
-                .grow(sequence, group.rows)
-                .map_err(|error| StepError::Sequence { sequence, error })?;
-            group.first_row = first_row;
-            first_row += group.rows;
-        }
-        work.tokens.clear();
-        work.tokens.resize(rows.len(), 0);
-        work.positions.clear();
-        work.positions.resize(rows.len(), 0);
-        work.places.clear();
-        work.tail.clear();
-        for row in rows {
-            let Some(group) = work.groups.iter().find(|g| g.sequence == row.sequence) else { continue };
-            let place = group.first_row + row.position - group.position;
-            work.tokens[place] = row.token;
-            work.positions[place] = row.position;
-            work.places.push(place);
-            if row.wants_logits || (row.wants_hidden && self.shape.n_hidden > 0) {
-                work.tail.push(place);
-            }
-        }
-        Ok(())
     }
 
     /// Picks the rows that were asked for. Tail rows stand in the order of the caller's rows.
@@ -327,11 +241,17 @@ impl Executor for CpuExecutor {
     }
 
     fn save(&self, sequence: SequenceId) -> Result<Vec<u8>, SequenceError> {
-        self.sequences.save(sequence)
+        self.sequences.save(sequence, |store, page, tokens, out| {
+            store.export(page, tokens, out);
+            Ok(())
+        })
     }
 
     fn restore(&mut self, bytes: &[u8]) -> Result<SequenceId, SequenceError> {
-        self.sequences.restore(bytes)
+        self.sequences.restore(bytes, |store, page, bytes| match store.import(page, bytes) {
+            true => Ok(()),
+            false => Err("a page of another size".into()),
+        })
     }
 
     fn run(&mut self, rows: &[Row]) -> Result<StepOutput<'_>, StepError> {
@@ -346,10 +266,11 @@ impl Executor for CpuExecutor {
 }
 
 /// The page parts of all stores that the graph uses, and which of them belong to which state.
-fn page_parts(
+pub(crate) fn page_parts(
     program: &Program,
     graph: &Graph,
-    options: &CpuOptions,
+    cache_key: CacheType,
+    cache_value: CacheType,
 ) -> (Vec<PartSpec>, Vec<Option<(PartIndex, PartIndex)>>) {
     let mut specs = Vec::new();
     let parts = program.states.iter().enumerate().map(|(index, state)| {
@@ -361,8 +282,8 @@ fn page_parts(
         }
         for (part, order) in [(key, Order::ByChannel), (value, Order::ByToken)] {
             let cache = match part.role {
-                PartRole::Key => options.cache_key,
-                PartRole::Value => options.cache_value,
+                PartRole::Key => cache_key,
+                PartRole::Value => cache_value,
                 PartRole::Exact => CacheType::F32,
             };
             specs.push(PartSpec { width: part.width as usize, cache, order });
@@ -373,8 +294,14 @@ fn page_parts(
     (specs, parts)
 }
 
-/// A stable number for program, weight types and cache types (FNV-1a).
-fn fingerprint(program: &Program, source: &dyn WeightSource, options: &CpuOptions) -> u64 {
+/// A stable number for program, weight types, cache types and the layout of pages (FNV-1a).
+pub(crate) fn fingerprint(
+    program: &Program,
+    source: &dyn WeightSource,
+    cache_key: CacheType,
+    cache_value: CacheType,
+    layout: &str,
+) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
     let mut feed = |bytes: &[u8]| {
         for byte in bytes {
@@ -382,8 +309,9 @@ fn fingerprint(program: &Program, source: &dyn WeightSource, options: &CpuOption
         }
     };
     feed(&serde_json::to_vec(program).unwrap_or_default());
-    feed(options.cache_key.name().as_bytes());
-    feed(options.cache_value.name().as_bytes());
+    feed(layout.as_bytes());
+    feed(cache_key.name().as_bytes());
+    feed(cache_value.name().as_bytes());
     for graph in &program.graphs {
         for name in graph.nodes.iter().flat_map(|n| n.tensors.values()) {
             if let Some(tensor) = source.find(name) {

@@ -22,10 +22,6 @@ pub(crate) trait Pages {
     fn is_shared(&self, id: Self::Id) -> bool;
     /// A new page with the contents of another.
     fn copy(&mut self, id: Self::Id) -> Option<Self::Id>;
-    /// Appends a page's bytes, of which the first `tokens` tokens count.
-    fn export(&self, id: Self::Id, tokens: usize, out: &mut Vec<u8>) -> Result<(), String>;
-    /// Fills a page from exported bytes.
-    fn import(&mut self, id: Self::Id, bytes: &[u8]) -> Result<(), String>;
     /// Frees every page.
     fn forget_all(&mut self);
 }
@@ -52,16 +48,6 @@ impl Pages for PageStore {
     }
     fn copy(&mut self, id: PageId) -> Option<PageId> {
         PageStore::copy(self, id)
-    }
-    fn export(&self, id: PageId, tokens: usize, out: &mut Vec<u8>) -> Result<(), String> {
-        PageStore::export(self, id, tokens, out);
-        Ok(())
-    }
-    fn import(&mut self, id: PageId, bytes: &[u8]) -> Result<(), String> {
-        match PageStore::import(self, id, bytes) {
-            true => Ok(()),
-            false => Err("a page of another size".into()),
-        }
     }
     fn forget_all(&mut self) {
         PageStore::forget_all(self);
@@ -210,7 +196,12 @@ impl<P: Pages> Sequences<P> {
         Ok(())
     }
 
-    pub fn save(&self, id: SequenceId) -> Result<Vec<u8>, SequenceError> {
+    /// `export` appends the bytes of a page, of which the first so many tokens count.
+    pub fn save(
+        &self,
+        id: SequenceId,
+        export: impl Fn(&P, P::Id, usize, &mut Vec<u8>) -> Result<(), String>,
+    ) -> Result<Vec<u8>, SequenceError> {
         let sequence = self.get(id)?;
         let pages = sequence.len.div_ceil(PAGE_TOKENS);
         let mut bytes = Vec::with_capacity(HEADER + pages * self.store.page_bytes());
@@ -219,12 +210,17 @@ impl<P: Pages> Sequences<P> {
         bytes.extend_from_slice(&(sequence.len as u64).to_le_bytes());
         for (i, page) in sequence.pages[..pages].iter().enumerate() {
             let tokens = sequence.len - i * PAGE_TOKENS;
-            self.store.export(*page, tokens, &mut bytes).map_err(SequenceError::Failed)?;
+            export(&self.store, *page, tokens, &mut bytes).map_err(SequenceError::Failed)?;
         }
         Ok(bytes)
     }
 
-    pub fn restore(&mut self, bytes: &[u8]) -> Result<SequenceId, SequenceError> {
+    /// `import` fills a page from exported bytes.
+    pub fn restore(
+        &mut self,
+        bytes: &[u8],
+        mut import: impl FnMut(&mut P, P::Id, &[u8]) -> Result<(), String>,
+    ) -> Result<SequenceId, SequenceError> {
         let bad = |what: String| SequenceError::BadState(what);
         let word =
             |at: usize| -> Option<u64> { Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?)) };
@@ -255,7 +251,7 @@ impl<P: Pages> Sequences<P> {
         }
         for (i, page) in body.chunks_exact(page_bytes.max(1)).enumerate() {
             let Some(target) = self.all.get(&id).and_then(|s| s.pages.get(i)).copied() else { break };
-            if let Err(why) = self.store.import(target, page) {
+            if let Err(why) = import(&mut self.store, target, page) {
                 self.remove(id);
                 return Err(SequenceError::Failed(why));
             }

@@ -246,6 +246,8 @@ pub(crate) type Shown = (String, Slot, usize, bool);
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
     pub work: Work,
+    /// The node that it ends in, as people name it.
+    pub place: String,
     pub shows: Vec<Shown>,
 }
 
@@ -259,6 +261,22 @@ pub(crate) enum Use {
 }
 
 impl Step {
+    /// The node that it ends in.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// Every matrix that the step reads.
+    pub fn matrices(&self) -> Vec<TensorRef> {
+        match &self.work {
+            Work::Embed { weight, .. } => vec![*weight],
+            Work::Project { items, .. } => items.iter().map(|item| item.weight).collect(),
+            Work::GateUp { gate, up, .. } => vec![*gate, *up],
+            Work::Experts { of, .. } => [Some(of.gate), of.up, Some(of.down)].into_iter().flatten().collect(),
+            _ => vec![],
+        }
+    }
+
     /// Calls `f` with every slot of the step.
     pub fn visit(&mut self, f: &mut impl FnMut(&mut Slot, Use)) {
         use Use::{Change, Read, Write};

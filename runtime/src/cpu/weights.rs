@@ -13,6 +13,10 @@ pub trait WeightSource: Send + Sync {
     fn shape(&self, tensor: usize) -> (WeightType, &[u64]);
     /// Its bytes, row-major.
     fn data(&self, tensor: usize) -> &[u8];
+    /// The file that holds them and where they begin there, when there is one: reading it passes the page table by.
+    fn file(&self, _tensor: usize) -> Option<(&std::path::Path, u64)> {
+        None
+    }
 }
 
 impl WeightSource for GgufFile {
@@ -26,6 +30,10 @@ impl WeightSource for GgufFile {
     }
     fn data(&self, tensor: usize) -> &[u8] {
         GgufFile::data(self, &self.tensors()[tensor])
+    }
+    fn file(&self, tensor: usize) -> Option<(&std::path::Path, u64)> {
+        let info = &self.tensors()[tensor];
+        Some((self.shards().get(info.shard())?.path(), info.offset()))
     }
 }
 

@@ -1,5 +1,6 @@
 //! From a file to a model that an engine can run: header, seat, program, tokenizer, plan, weights, executor.
 
+mod backend;
 mod describe;
 mod facts;
 mod load;
@@ -16,15 +17,18 @@ use bloomery_tokenizer::{Tokenizer, Vocabulary as TokenizerVocabularyKeys};
 
 use crate::{
     cpu::{self, CpuError, CpuExecutor, CpuOptions},
+    cuda::{CudaError, CudaExecutor},
     engine::{Engine, EngineSettings, TokenizerVocabulary},
     executor::Executor,
     reference::{self, ReferenceExecutor, ReferenceSettings},
 };
 
+use backend::{Chosen, ChosenCard};
+
 pub use describe::ModelFacts;
 pub use facts::model_facts;
 pub use load::LoadProgress;
-pub use options::{Backend, CacheType, OpenOptions};
+pub use options::{Backend, CacheType, CardLayers, CardWishes, OpenOptions};
 pub use plan::{Plan, Term};
 
 /// A model that is ready to run.
@@ -33,6 +37,7 @@ pub struct Model {
     tokenizer: Arc<Tokenizer>,
     program: Program,
     plan: Plan,
+    on_card: bool,
     executor: Box<dyn Executor>,
     settings: EngineSettings,
 }
@@ -53,14 +58,19 @@ pub enum OpenError {
     #[error("tokenizer: {0}")]
     Tokenizer(#[from] bloomery_tokenizer::Error),
     /// It does not fit.
-    #[error("the model does not fit into memory\n{plan}")]
+    #[error("the model does not fit into memory\n{plan}\n{advice}")]
     DoesNotFit {
         /// Every term.
         plan: Box<Plan>,
+        /// What would do.
+        advice: &'static str,
     },
     /// The cpu backend.
     #[error(transparent)]
     Cpu(#[from] CpuError),
+    /// The cuda backend.
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
     /// The reference backend.
     #[error(transparent)]
     Reference(#[from] bloomery_reference::ReferenceError),
@@ -109,7 +119,7 @@ impl Model {
         let opened = Opened::new(options)?;
         let seats = options.seats();
         let checked = seats.choose(&opened.facts.arch, options.seat.as_deref())?.declare(&opened.facts)?;
-        Ok(opened.plan(options, &checked.program))
+        Ok(opened.choose(options, &checked.program)?.plan().clone())
     }
 
     /// What is worth telling of it.
@@ -134,6 +144,12 @@ impl Model {
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// A card computes, not the processor.
+    #[must_use]
+    pub fn is_on_card(&self) -> bool {
+        self.on_card
     }
 
     /// The bare executor, for measurements without an engine.
@@ -186,14 +202,15 @@ impl Opened {
             .unwrap_or(0))
     }
 
-    fn plan(&self, options: &OpenOptions, program: &Program) -> Plan {
+    fn choose(&self, options: &OpenOptions, program: &Program) -> Result<Chosen, OpenError> {
         let model = plan::Model {
             program,
             weight_bytes: self.file.weight_bytes(),
             n_vocab: self.tokenizer.len(),
             n_ctx_train: self.number("context_length").unwrap_or(0),
         };
-        Plan::make(&model, options, memory::limit())
+        let n_layers = self.number("block_count").unwrap_or(0);
+        Chosen::new(&model, &self.file, n_layers, options, memory::limit())
     }
 
     fn build(
@@ -203,18 +220,27 @@ impl Opened {
         checked: Checked,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Model, OpenError> {
-        let plan = self.plan(options, &checked.program);
+        let chosen = self.choose(options, &checked.program)?;
+        let plan = chosen.plan().clone();
+        let advice = match &chosen {
+            Chosen::Card(_) => "--backend cpu runs it in host memory; a shorter --ctx-size or a smaller quantisation may fit",
+            _ => "a shorter --ctx-size or a smaller quantisation may fit",
+        };
         if !plan.fits() {
-            return Err(OpenError::DoesNotFit { plan: Box::new(plan) });
+            return Err(OpenError::DoesNotFit { plan: Box::new(plan), advice });
         }
         tracing::info!(seat, "{plan}");
         checked.program.notes.iter().for_each(|note| tracing::info!(seat, "{note}"));
         if !checked.summary.unread.is_empty() {
             tracing::info!(n = checked.summary.unread.len(), first = ?checked.summary.unread.first(), "tensors that nothing reads");
         }
+        if checked.program.graphs.iter().flat_map(|graph| &graph.nodes).any(|node| matches!(node.op, Op::Custom { .. })) {
+            tracing::info!("the program brings operators of its own");
+        }
+        let on_card = matches!(chosen, Chosen::Card(_));
         // Missing kernels are named before a byte is read.
-        let executor = self.executor(options, &checked.program, &plan)?;
-        if options.read_ahead {
+        let executor = self.executor(options, &checked.program, chosen, progress)?;
+        if options.read_ahead && !on_card {
             let wanted =
                 |tensor: &&TensorInfo| !checked.summary.unread.iter().any(|unread| unread == tensor.name());
             let tensors: Vec<&TensorInfo> = self.file.tensors().iter().filter(wanted).collect();
@@ -231,43 +257,39 @@ impl Opened {
             ..EngineSettings::default()
         };
         let facts = self.describe(options, seat, &checked.program, &plan)?;
-        Ok(Model { facts, tokenizer: self.tokenizer, program: checked.program, plan, executor, settings })
+        Ok(Model { facts, tokenizer: self.tokenizer, program: checked.program, plan, on_card, executor, settings })
     }
 
     fn executor(
         &self,
         options: &OpenOptions,
         program: &Program,
-        plan: &Plan,
+        chosen: Chosen,
+        progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Box<dyn Executor>, OpenError> {
         let max_rows = options.n_ubatch;
-        if program
-            .graphs
-            .iter()
-            .flat_map(|graph| &graph.nodes)
-            .any(|node| matches!(node.op, Op::Custom { .. }))
-        {
-            tracing::info!("the program brings operators of its own");
-        }
-        match options.backend {
-            Backend::Cpu => {
-                let cache = |cache_type| match cache_type {
-                    CacheType::F32 => cpu::CacheType::F32,
-                    CacheType::F16 => cpu::CacheType::F16,
-                    CacheType::Q8_0 => cpu::CacheType::Q8_0,
-                };
+        match chosen {
+            Chosen::Card(chosen) => {
+                let ChosenCard { card, prepared, options: cuda, .. } = *chosen;
+                let mut executor = CudaExecutor::new(prepared, &*self.file, Box::new(card), &cuda, progress)?;
+                if options.card.profile {
+                    tracing::info!("\n{}", executor.profile()?);
+                }
+                Ok(Box::new(executor))
+            }
+            Chosen::Cpu(plan) => {
                 let options = CpuOptions {
                     threads: options.threads,
                     max_rows,
                     max_tokens: plan.n_ctx_slot,
                     store_tokens: plan.store_tokens(),
-                    cache_key: cache(options.cache_type_k),
-                    cache_value: cache(options.cache_type_v),
+                    cache_key: cpu_cache(options.cache_type_k),
+                    cache_value: cpu_cache(options.cache_type_v),
                     ..CpuOptions::default()
                 };
                 Ok(Box::new(CpuExecutor::new(program, self.file.clone(), &options)?))
             }
-            Backend::Reference => {
+            Chosen::Reference(plan) => {
                 let cache = match options.cache_type_k {
                     CacheType::F32 => reference::CacheType::F32,
                     CacheType::F16 => reference::CacheType::F16,
@@ -294,6 +316,15 @@ impl Opened {
                 )?))
             }
         }
+    }
+}
+
+/// The kernels' word for a storage type.
+fn cpu_cache(cache_type: CacheType) -> cpu::CacheType {
+    match cache_type {
+        CacheType::F32 => cpu::CacheType::F32,
+        CacheType::F16 => cpu::CacheType::F16,
+        CacheType::Q8_0 => cpu::CacheType::Q8_0,
     }
 }
 

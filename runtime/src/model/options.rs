@@ -29,6 +29,8 @@ pub struct OpenOptions {
     pub threads_batch: Option<usize>,
     /// Who computes (`--backend`).
     pub backend: Backend,
+    /// What goes on a card, and on which.
+    pub card: CardWishes,
     /// Storage of keys (`-ctk`).
     pub cache_type_k: CacheType,
     /// Storage of values (`-ctv`).
@@ -58,7 +60,8 @@ impl OpenOptions {
             n_ubatch: 512,
             threads: None,
             threads_batch: None,
-            backend: Backend::Cpu,
+            backend: Backend::Auto,
+            card: CardWishes::default(),
             cache_type_k: CacheType::F16,
             cache_type_v: CacheType::F16,
             cache_ram_mib: 8192,
@@ -79,11 +82,60 @@ impl OpenOptions {
     }
 }
 
+/// Wishes about cards, in llama-server's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CardWishes {
+    /// Which one: index, `CUDA<index>` or UUID; without it the one with most memory (`-dev`, `-mg`).
+    pub device: Option<String>,
+    /// How much of the model goes there (`-ngl`).
+    pub layers: CardLayers,
+    /// Most bytes to take of its memory (`--device-memory-limit`).
+    pub memory_limit: Option<u64>,
+    /// An automatic context is made shorter until it fits (`--fit`).
+    pub fit: bool,
+    /// An automatic context is not made shorter than this (`-fitc`).
+    pub fit_ctx: usize,
+    /// Bytes of the card to leave free (`-fitt`).
+    pub margin: u64,
+    /// Measure every operator once the model is loaded, and print the table (`--profile`).
+    pub profile: bool,
+}
+
+impl Default for CardWishes {
+    fn default() -> Self {
+        Self {
+            device: None,
+            layers: CardLayers::Auto,
+            memory_limit: None,
+            fit: true,
+            fit_ctx: 4096,
+            margin: 1024 << 20,
+            profile: false,
+        }
+    }
+}
+
+/// How many layers go on the card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CardLayers {
+    /// All, where they fit.
+    #[default]
+    Auto,
+    /// All, or the model is refused.
+    All,
+    /// So many.
+    Count(usize),
+}
+
 /// Who computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Backend {
-    /// The fast kernels of this machine.
+    /// A card, where one is there and the model fits; else the processor. The log says which and why.
     #[default]
+    Auto,
+    /// An NVIDIA card.
+    Cuda,
+    /// The fast kernels of this machine.
     Cpu,
     /// The definitions as they read: slow, for comparison.
     Reference,

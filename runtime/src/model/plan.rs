@@ -16,6 +16,8 @@ const MARGIN: u64 = 512 << 20;
 /// Slots, context and memory of an opened model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
+    /// Where it all lies: `host memory`, or a card.
+    pub place: String,
     /// Slots.
     pub n_slots: usize,
     /// Tokens of context of all slots together.
@@ -49,6 +51,45 @@ pub(super) struct Model<'a> {
     pub n_ctx_train: usize,
 }
 
+/// What the backend says that it takes of a card.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CardMemory<'a> {
+    pub place: &'a str,
+    /// Free bytes, wishes counted.
+    pub free: u64,
+    pub weights: u64,
+    /// Bytes of the store for one token.
+    pub store_per_token: f64,
+    /// Bytes that grow with the context beside the store, for one token.
+    pub tables_per_token: f64,
+    pub scratch: u64,
+    pub graphs: u64,
+}
+
+fn card_terms(options: &OpenOptions, card: &CardMemory<'_>, n_ctx: usize) -> Vec<Term> {
+    let term = |name, bytes, why: String| Term { name, bytes, why };
+    let tokens = |per_token: f64| (per_token * n_ctx as f64) as u64;
+    vec![
+        term("weights", card.weights, "the tensors that the program reads".into()),
+        term(
+            "kv",
+            tokens(card.store_per_token),
+            format!(
+                "{n_ctx} tokens of {:.0} bytes; --ctx-size, --cache-type-k and --cache-type-v change it",
+                card.store_per_token
+            ),
+        ),
+        term("state", 0, "this program keeps no other state".into()),
+        term(
+            "scratch",
+            card.scratch + tokens(card.tables_per_token),
+            format!("{} rows at once, and tables for each token; --ubatch-size and --ctx-size change it", options.n_ubatch),
+        ),
+        term("graph", card.graphs, "recorded steps".into()),
+        term("margin", options.card.margin, "left free; --fit-target changes it".into()),
+    ]
+}
+
 impl Plan {
     /// Bytes of all terms.
     #[must_use]
@@ -67,10 +108,12 @@ impl Plan {
         self.n_ctx
     }
 
-    /// Makes a plan; whether it fits is for the caller to ask.
+    /// A plan for host memory; whether it fits is for the caller to ask.
     pub(super) fn make(model: &Model<'_>, options: &OpenOptions, limit: Option<u64>) -> Self {
         let n_slots = options.n_slots.unwrap_or(4).max(1);
-        let at = |n_ctx: usize| Self::with_context(model, options, limit, n_slots, n_ctx);
+        let at = |n_ctx: usize| {
+            Self::with_context(model, options, limit, n_slots, n_ctx, &|n_ctx| terms(model, options, n_slots, n_ctx))
+        };
         if options.n_ctx > 0 {
             return at(options.n_ctx);
         }
@@ -89,12 +132,41 @@ impl Plan {
         at(fitting.max(SHORTEST_AUTOMATIC.min(trained)))
     }
 
+    /// A plan for a card with this much free memory; whether it fits is for the caller to ask.
+    pub(super) fn on_card(
+        model: &Model<'_>,
+        options: &OpenOptions,
+        card: &CardMemory<'_>,
+    ) -> Self {
+        let n_slots = options.n_slots.unwrap_or(4).max(1);
+        let at = |n_ctx: usize| {
+            let of = |n_ctx| card_terms(options, card, n_ctx);
+            let plan = Self::with_context(model, options, Some(card.free), n_slots, n_ctx, &of);
+            Self { place: card.place.to_string(), ..plan }
+        };
+        if options.n_ctx > 0 {
+            return at(options.n_ctx);
+        }
+        // Automatic: all of the trained context, or as much of it as fits.
+        let trained = if model.n_ctx_train == 0 { SHORTEST_AUTOMATIC } else { model.n_ctx_train };
+        let whole = at(trained);
+        if whole.fits() || !options.card.fit {
+            return whole;
+        }
+        let shortest = options.card.fit_ctx.clamp(1, trained);
+        let fixed = at(0).total();
+        let per_token = (whole.total() - fixed) as f64 / trained as f64;
+        let fitting = (card.free.saturating_sub(fixed) as f64 / per_token) as usize / CONTEXT_STEP * CONTEXT_STEP;
+        at(fitting.clamp(shortest, trained))
+    }
+
     fn with_context(
         model: &Model<'_>,
         options: &OpenOptions,
         limit: Option<u64>,
         n_slots: usize,
         n_ctx: usize,
+        terms: &dyn Fn(usize) -> Vec<Term>,
     ) -> Self {
         let n_ctx = granules(n_ctx);
         let (n_ctx, mut n_ctx_slot) = if options.is_unified() {
@@ -106,8 +178,8 @@ impl Plan {
         if model.n_ctx_train > 0 {
             n_ctx_slot = n_ctx_slot.min(model.n_ctx_train);
         }
-        let terms = terms(model, options, n_slots, n_ctx);
-        Self { n_slots, n_ctx, n_ctx_slot, terms, limit }
+        let terms = terms(n_ctx);
+        Self { place: "host memory".into(), n_slots, n_ctx, n_ctx_slot, terms, limit }
     }
 }
 
@@ -130,7 +202,7 @@ fn terms(model: &Model<'_>, options: &OpenOptions, n_slots: usize, n_ctx: usize)
     };
     let (key, value, exact) = (values(PartRole::Key), values(PartRole::Value), values(PartRole::Exact));
     let per_token = match options.backend {
-        Backend::Cpu => options.cache_type_k.bytes(key) + options.cache_type_v.bytes(value) + 4.0 * exact,
+        Backend::Auto | Backend::Cuda | Backend::Cpu => options.cache_type_k.bytes(key) + options.cache_type_v.bytes(value) + 4.0 * exact,
         Backend::Reference => 4.0 * (key + value + exact),
     };
     let fixed: u64 = model.program.states.iter().map(|state| state.kind.fixed_bytes()).sum();
@@ -171,7 +243,11 @@ fn widest_row(program: &Program, n_vocab: u64) -> u64 {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} slots, {} tokens of context, {} a slot", self.n_slots, self.n_ctx, self.n_ctx_slot)?;
+        writeln!(
+            f,
+            "{} slots, {} tokens of context, {} a slot, in {}",
+            self.n_slots, self.n_ctx, self.n_ctx_slot, self.place
+        )?;
         for term in &self.terms {
             writeln!(f, "  {:<8} {:>12}  {}", term.name, size(term.bytes), term.why)?;
         }

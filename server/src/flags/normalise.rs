@@ -178,14 +178,14 @@ mod tests {
             run(&["--context-shift"], &[]).unwrap_err(),
             FlagError::NotThere { flag: "--context-shift".into() }
         );
-        assert!(matches!(run(&["-ngl", "99"], &[]), Err(FlagError::Value { .. })));
+        assert!(matches!(run(&["-fa", "off"], &[]), Err(FlagError::Value { .. })));
         assert_eq!(run(&["-m"], &[]).unwrap_err(), FlagError::NoValue { flag: "-m".into() });
     }
 
     #[test]
     fn what_holds_anyway_is_accepted() {
         assert!(
-            run(&["-ngl", "0", "--no-context-shift", "-cb", "--no-webui", "-fa", "auto"], &[])
+            run(&["--no-context-shift", "-cb", "--no-webui", "-fa", "auto"], &[])
                 .unwrap()
                 .is_empty()
         );

@@ -96,9 +96,40 @@ pub struct ModelFlags {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Engine")]
 pub struct EngineFlags {
-    /// What computes.
-    #[arg(long, value_enum, default_value = "cpu")]
+    /// What computes: auto takes a card where one is there and the model fits it, else the processor.
+    #[arg(long, value_enum, default_value = "auto")]
     pub backend: BackendFlag,
+    /// Layers on the card: auto, all, or a number; 0 is the processor, as many as the model has (99, say) all of it.
+    #[arg(long, value_name = "N", default_value = "auto", env = "LLAMA_ARG_N_GPU_LAYERS", value_parser = layers)]
+    pub gpu_layers: LayersFlag,
+    /// The card: an index, CUDA0, or a UUID; none is the processor.
+    #[arg(long, value_name = "CARD", env = "LLAMA_ARG_DEVICE")]
+    pub device: Option<String>,
+    /// The same as an index.
+    #[arg(long, value_name = "INDEX", env = "LLAMA_ARG_MAIN_GPU")]
+    pub main_gpu: Option<u32>,
+    /// Print the cards and end.
+    #[arg(long)]
+    pub list_devices: bool,
+    /// Most bytes of the card's memory to use: makes a large card act like a small one.
+    #[arg(long, value_name = "BYTES")]
+    pub device_memory_limit: Option<u64>,
+    /// Make an automatic context shorter until the model fits the card.
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "on", default_missing_value = "on",
+        value_parser = switch, env = "LLAMA_ARG_FIT", action = ArgAction::Set)]
+    pub fit: bool,
+    /// MiB of the card to leave free.
+    #[arg(long, value_name = "MIB", default_value_t = 1024, env = "LLAMA_ARG_FIT_TARGET")]
+    pub fit_target: u64,
+    /// An automatic context is not made shorter than this to fit.
+    #[arg(long, value_name = "N", default_value_t = 4096, env = "LLAMA_ARG_FIT_CTX")]
+    pub fit_ctx: usize,
+    /// Print what would lie where and how large it is, and end.
+    #[arg(long)]
+    pub plan: bool,
+    /// Once the model is on the card, measure every operator of a decode step and print the table.
+    #[arg(long)]
+    pub profile: bool,
     /// Threads of a decode step; -1 counts the physical cores that this process may use.
     #[arg(short = 't', long, value_name = "N", default_value_t = -1, allow_negative_numbers = true, env = "LLAMA_ARG_THREADS")]
     pub threads: i32,
@@ -414,9 +445,32 @@ pub struct SeatFlags {
     pub allow_untrusted_seats: bool,
 }
 
+/// Layers on the card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LayersFlag {
+    /// All, where they fit.
+    Auto,
+    /// All.
+    All,
+    /// So many.
+    Count(usize),
+}
+
+fn layers(word: &str) -> Result<LayersFlag, String> {
+    match word {
+        "auto" | "-1" => Ok(LayersFlag::Auto),
+        "all" | "-2" => Ok(LayersFlag::All),
+        _ => word.parse().map(LayersFlag::Count).map_err(|_| "expected auto, all or a number".to_owned()),
+    }
+}
+
 /// What computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BackendFlag {
+    /// A card where one is there and the model fits it, else the processor.
+    Auto,
+    /// An NVIDIA card.
+    Cuda,
     /// The processor's own kernels.
     Cpu,
     /// The naive definition of every operator, in f32: slow, for checks.
