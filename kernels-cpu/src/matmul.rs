@@ -34,6 +34,8 @@ mod group_decode;
 mod lanes;
 mod micro;
 mod tile;
+#[cfg(target_arch = "x86_64")]
+mod wide;
 
 /// Which rows of the activations are multiplied; output row i belongs to the i-th of them.
 #[derive(Debug, Clone)]

@@ -1,28 +1,29 @@
-//! A few activation rows times 256-value groups, one weight row after the other; see [`by_row`](super::by_row) for why.
+//! A few activation rows times 256-value groups, weight rows front to back; see [`by_row`](super::by_row) for why.
 //!
-//! All products of a group meet in eight integer lanes before anything is rounded, so the bits are the tiles' bits.
+//! All products of a group meet in integer lanes before anything is rounded, so the bits are the tiles' bits. Four groups of a row are
+//! finished together, their lane sums and the f32 expression in one register each, and then added from left to right.
 
 use super::by_row::MOST_ROWS;
 use super::drive::Job;
+use super::wide::Wide;
 use crate::output::OutTile;
 use bloomery_formats::WeightType;
 use bloomery_formats::group_formats::{Group, GroupFormat};
-use bloomery_formats::join::{group_value, group_value_with_min};
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
 const GROUP: usize = 256;
+/// Groups of a row that are finished together, at most.
+const MOST_GROUPS: usize = 4;
 
-/// A group, ready to be multiplied.
-pub(crate) struct Decoded {
-    /// 32 weights each.
-    q: [__m256i; 8],
-    /// Their scales as i16: the first sixteen's in the low half, the others' in the high half.
-    scale: [__m256i; 8],
+/// A group's integers, ready to be multiplied.
+pub(crate) struct Decoded<W: Wide> {
+    /// 64 weights each.
+    q: [W::V; 4],
+    /// Sixteen i16 scales, or eight in the low half.
+    scale: __m256i,
     /// What multiplies the activations' sums per sixteen: minima, or the correction for an offset that made the weights unsigned.
     pair: __m256i,
-    d: f32,
-    dmin: f32,
 }
 
 /// A 256-value type.
@@ -32,11 +33,20 @@ pub(crate) trait RowGroup {
     const HAS_MIN: bool;
     /// Whether weights are signed (-127 to 127); else 0 to 128.
     const SIGNED: bool;
+    /// Whether scales belong to 32 values, not sixteen.
+    const PER_32: bool;
+    /// What the f32 scales of a block are made of.
+    type Floats: Copy + Default;
     /// Decodes a block.
     ///
     /// # Safety
+    /// The machine has AVX2 and the instruction set of `W`.
+    unsafe fn decode<W: Wide>(block: &[u8]) -> (Decoded<W>, Self::Floats);
+    /// The scales of four blocks, and those of their minima.
+    ///
+    /// # Safety
     /// The machine has AVX2 and F16C.
-    unsafe fn decode(block: &[u8]) -> Decoded;
+    unsafe fn floats(blocks: [Self::Floats; MOST_GROUPS]) -> (__m128, __m128);
 }
 
 /// 32 bytes from `at` on.
@@ -50,39 +60,44 @@ unsafe fn load(bytes: &[u8], at: usize) -> __m256i {
     unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
 }
 
-/// Two f16 numbers.
+/// The low halves of four words as f16 numbers, and the high halves.
 ///
 /// # Safety
-/// The machine has F16C.
+/// The machine has AVX2 and F16C.
 #[inline(always)]
-unsafe fn halves(first: [u8; 2], second: [u8; 2]) -> (f32, f32) {
-    let both = u32::from(u16::from_le_bytes(first)) | u32::from(u16::from_le_bytes(second)) << 16;
-    // SAFETY: register arithmetic of F16C, which the caller has.
+unsafe fn halves(words: [u32; MOST_GROUPS]) -> (__m128, __m128) {
+    // SAFETY: register arithmetic of what the caller has; sixteen bytes are readable.
     unsafe {
-        let wide = _mm_cvtph_ps(_mm_cvtsi32_si128(both as i32));
-        (_mm_cvtss_f32(wide), _mm_cvtss_f32(_mm_movehdup_ps(wide)))
+        let words = _mm_loadu_si128(words.as_ptr().cast());
+        let order = _mm_set_epi8(15, 14, 11, 10, 7, 6, 3, 2, 13, 12, 9, 8, 5, 4, 1, 0);
+        let wide = _mm256_cvtph_ps(_mm_shuffle_epi8(words, order));
+        (_mm256_castps256_ps128(wide), _mm256_extractf128_ps::<1>(wide))
     }
 }
 
-/// The scales of Q4_K and Q5_K for each 32 weights, and their minima for each sixteen.
+/// The eight scales of Q4_K and Q5_K, and their minima for each sixteen weights. `block` starts with two f16 and the packed twelve bytes.
 ///
 /// # Safety
 /// The machine has AVX2.
 #[inline(always)]
-unsafe fn six_bits(packed: &[u8]) -> ([__m256i; 8], __m256i) {
-    let word = |at: usize| u32::from_le_bytes([packed[at], packed[at + 1], packed[at + 2], packed[at + 3]]);
-    let (low, high, mixed) = (word(0), word(4), word(8));
-    let (six, four, two) = (0x3f3f_3f3f, 0x0f0f_0f0f, 0x3030_3030);
-    let scales = [low & six, (mixed & four) | ((low >> 2) & two)];
-    let minima = [high & six, ((mixed >> 4) & four) | ((high >> 2) & two)];
-    // SAFETY: register arithmetic of AVX2, which the caller has.
+unsafe fn six_bits(block: &[u8]) -> (__m256i, __m256i) {
+    let bytes = &block[4..20];
+    // SAFETY: register arithmetic of AVX2, which the caller has; sixteen bytes are readable.
     unsafe {
-        let widened = |[a, b]: [u32; 2]| _mm_cvtepu8_epi16(_mm_set_epi32(0, 0, b as i32, a as i32));
-        let scales = _mm256_broadcastsi128_si256(widened(scales));
-        let minima = widened(minima);
-        let pair = _mm256_set_m128i(_mm_unpackhi_epi16(minima, minima), _mm_unpacklo_epi16(minima, minima));
-        let at = |j: i16| _mm256_shuffle_epi8(scales, _mm256_set1_epi16((2 * j) | (2 * j + 1) << 8));
-        ([at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7)], pair)
+        // [first scales, first minima, rest of both, -]
+        let packed = _mm_loadu_si128(bytes.as_ptr().cast());
+        let first = _mm_and_si128(packed, _mm_set1_epi8(0x3f));
+        let mixed = _mm_srlv_epi32(_mm_shuffle_epi32::<0b10_10_10_10>(packed), _mm_set_epi32(0, 0, 4, 0));
+        let top = _mm_and_si128(_mm_srli_epi32::<2>(packed), _mm_set1_epi8(0x30));
+        let second = _mm_or_si128(_mm_and_si128(mixed, _mm_set1_epi8(0x0f)), top);
+        let both = _mm256_cvtepu8_epi16(_mm_unpacklo_epi32(first, second));
+        // Minima lie in the high half; each belongs to two sixteens.
+        let minima = _mm256_permute4x64_epi64::<0b11_11_10_10>(both);
+        let order = _mm256_set_m128i(
+            _mm_set_epi8(7, 6, 7, 6, 5, 4, 5, 4, 3, 2, 3, 2, 1, 0, 1, 0),
+            _mm_set_epi8(7, 6, 7, 6, 5, 4, 5, 4, 3, 2, 3, 2, 1, 0, 1, 0),
+        );
+        (both, _mm256_shuffle_epi8(minima, order))
     }
 }
 
@@ -91,22 +106,28 @@ impl RowGroup for Q4K {
     const TYPE: WeightType = WeightType::Q4_K;
     const HAS_MIN: bool = true;
     const SIGNED: bool = false;
+    const PER_32: bool = true;
+    type Floats = u32;
     #[inline(always)]
-    unsafe fn decode(block: &[u8]) -> Decoded {
+    unsafe fn decode<W: Wide>(block: &[u8]) -> (Decoded<W>, u32) {
         let block = &block[..144];
         // SAFETY: register arithmetic of what the caller has; loads go through checked slices.
         unsafe {
             let four = _mm256_set1_epi8(15);
-            let mut q = [_mm256_setzero_si256(); 8];
-            for i in 0..4 {
+            let mut q = [W::zero(); 4];
+            for (i, q) in q.iter_mut().enumerate() {
                 let both = load(block, 16 + 32 * i);
-                q[2 * i] = _mm256_and_si256(both, four);
-                q[2 * i + 1] = _mm256_and_si256(_mm256_srli_epi16::<4>(both), four);
+                let high = _mm256_and_si256(_mm256_srli_epi16::<4>(both), four);
+                *q = W::join(_mm256_and_si256(both, four), high);
             }
-            let (scale, pair) = six_bits(&block[4..16]);
-            let (d, dmin) = halves([block[0], block[1]], [block[2], block[3]]);
-            Decoded { q, scale, pair, d, dmin }
+            let (scale, pair) = six_bits(block);
+            (Decoded { q, scale, pair }, u32::from_le_bytes([block[0], block[1], block[2], block[3]]))
         }
+    }
+    #[inline(always)]
+    unsafe fn floats(blocks: [u32; MOST_GROUPS]) -> (__m128, __m128) {
+        // SAFETY: as for this function.
+        unsafe { halves(blocks) }
     }
 }
 
@@ -115,27 +136,34 @@ impl RowGroup for Q5K {
     const TYPE: WeightType = WeightType::Q5_K;
     const HAS_MIN: bool = true;
     const SIGNED: bool = false;
+    const PER_32: bool = true;
+    type Floats = u32;
     #[inline(always)]
-    unsafe fn decode(block: &[u8]) -> Decoded {
+    unsafe fn decode<W: Wide>(block: &[u8]) -> (Decoded<W>, u32) {
         let block = &block[..176];
         // SAFETY: register arithmetic of what the caller has; loads go through checked slices.
         unsafe {
             let (four, fifth) = (_mm256_set1_epi8(15), _mm256_set1_epi8(16));
             let mut top = load(block, 16);
-            let mut q = [_mm256_setzero_si256(); 8];
-            for i in 0..4 {
+            let mut q = [W::zero(); 4];
+            for (i, q) in q.iter_mut().enumerate() {
                 let both = load(block, 48 + 32 * i);
                 // Bit 2 i of every byte now lies at bit 0, its neighbour at bit 1.
                 let low = _mm256_and_si256(_mm256_slli_epi16::<4>(top), fifth);
                 let high = _mm256_and_si256(_mm256_slli_epi16::<3>(top), fifth);
-                q[2 * i] = _mm256_or_si256(_mm256_and_si256(both, four), low);
-                q[2 * i + 1] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16::<4>(both), four), high);
+                let low = _mm256_or_si256(_mm256_and_si256(both, four), low);
+                let high = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16::<4>(both), four), high);
+                *q = W::join(low, high);
                 top = _mm256_srli_epi16::<2>(top);
             }
-            let (scale, pair) = six_bits(&block[4..16]);
-            let (d, dmin) = halves([block[0], block[1]], [block[2], block[3]]);
-            Decoded { q, scale, pair, d, dmin }
+            let (scale, pair) = six_bits(block);
+            (Decoded { q, scale, pair }, u32::from_le_bytes([block[0], block[1], block[2], block[3]]))
         }
+    }
+    #[inline(always)]
+    unsafe fn floats(blocks: [u32; MOST_GROUPS]) -> (__m128, __m128) {
+        // SAFETY: as for this function.
+        unsafe { halves(blocks) }
     }
 }
 
@@ -144,41 +172,41 @@ impl RowGroup for Q6K {
     const TYPE: WeightType = WeightType::Q6_K;
     const HAS_MIN: bool = false;
     const SIGNED: bool = false;
+    const PER_32: bool = false;
+    type Floats = u32;
     #[inline(always)]
-    unsafe fn decode(block: &[u8]) -> Decoded {
+    unsafe fn decode<W: Wide>(block: &[u8]) -> (Decoded<W>, u32) {
         let block = &block[..210];
         // SAFETY: register arithmetic of what the caller has; loads go through checked slices.
         unsafe {
             let (four, top_two) = (_mm256_set1_epi8(15), _mm256_set1_epi8(0x30));
-            let mut q = [_mm256_setzero_si256(); 8];
+            let put = |low: __m256i, top: __m256i| {
+                _mm256_or_si256(_mm256_and_si256(low, four), _mm256_and_si256(top, top_two))
+            };
+            let mut q = [W::zero(); 4];
             for half in 0..2 {
                 let (first, second) = (load(block, 64 * half), load(block, 64 * half + 32));
                 let top = load(block, 128 + 32 * half);
-                let parts = [
-                    (first, _mm256_slli_epi16::<4>(top)),
-                    (second, _mm256_slli_epi16::<2>(top)),
-                    (_mm256_srli_epi16::<4>(first), top),
-                    (_mm256_srli_epi16::<4>(second), _mm256_srli_epi16::<2>(top)),
-                ];
-                for (q, (low, top)) in q[4 * half..].iter_mut().zip(parts) {
-                    *q = _mm256_or_si256(_mm256_and_si256(low, four), _mm256_and_si256(top, top_two));
-                }
+                q[2 * half] = W::join(
+                    put(first, _mm256_slli_epi16::<4>(top)),
+                    put(second, _mm256_slli_epi16::<2>(top)),
+                );
+                q[2 * half + 1] = W::join(
+                    put(_mm256_srli_epi16::<4>(first), top),
+                    put(_mm256_srli_epi16::<4>(second), _mm256_srli_epi16::<2>(top)),
+                );
             }
             let scales = &block[192..208];
-            let bytes = _mm_loadu_si128(scales.as_ptr().cast());
-            // Sixteen times the offset and the sign stay within i16.
-            let pair = _mm256_mullo_epi16(_mm256_cvtepi8_epi16(bytes), _mm256_set1_epi16(-32));
-            let both = _mm256_broadcastsi128_si256(bytes);
-            let at = |j: i16| {
-                // The byte goes to the high half of each i16, and comes down with its sign.
-                let place = |byte: i16| _mm_set1_epi16(byte << 8 | 0x80);
-                let order = _mm256_set_m128i(place(2 * j + 1), place(2 * j));
-                _mm256_srai_epi16::<8>(_mm256_shuffle_epi8(both, order))
-            };
-            let scale = [at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7)];
-            let (d, _) = halves([block[208], block[209]], [0, 0]);
-            Decoded { q, scale, pair, d, dmin: 0.0 }
+            let scale = _mm256_cvtepi8_epi16(_mm_loadu_si128(scales.as_ptr().cast()));
+            // The offset times any scale stays within i16.
+            let pair = _mm256_mullo_epi16(scale, _mm256_set1_epi16(-32));
+            (Decoded { q, scale, pair }, u32::from(u16::from_le_bytes([block[208], block[209]])))
         }
+    }
+    #[inline(always)]
+    unsafe fn floats(blocks: [u32; MOST_GROUPS]) -> (__m128, __m128) {
+        // SAFETY: as for this function.
+        unsafe { halves(blocks) }
     }
 }
 
@@ -188,91 +216,152 @@ impl<F: GroupFormat> RowGroup for Unpacked<F> {
     const TYPE: WeightType = F::TYPE;
     const HAS_MIN: bool = F::HAS_MIN;
     const SIGNED: bool = true;
+    const PER_32: bool = false;
+    type Floats = (f32, f32);
     #[inline(always)]
-    unsafe fn decode(block: &[u8]) -> Decoded {
+    unsafe fn decode<W: Wide>(block: &[u8]) -> (Decoded<W>, (f32, f32)) {
         let mut group = Group::ZERO;
         F::unpack(block, &mut group);
-        // SAFETY: register arithmetic of AVX2, which the caller has; the arrays have 256 bytes and sixteen i16.
-        unsafe {
-            let mut q = [_mm256_setzero_si256(); 8];
-            let mut scale = q;
-            for j in 0..8 {
-                q[j] = _mm256_loadu_si256(group.q[32 * j..32 * j + 32].as_ptr().cast());
-                scale[j] = _mm256_set_m128i(
-                    _mm_set1_epi16(group.scale[2 * j + 1]),
-                    _mm_set1_epi16(group.scale[2 * j]),
-                );
-            }
-            let pair = if F::HAS_MIN {
-                _mm256_loadu_si256(group.min.as_ptr().cast())
-            } else {
-                _mm256_setzero_si256()
-            };
-            Decoded { q, scale, pair, d: group.d, dmin: group.dmin }
+        let mut pair = [0; 16];
+        if F::HAS_MIN {
+            pair = group.min;
         }
+        // SAFETY: register arithmetic of what the caller has; the arrays have 64 bytes and sixteen i16.
+        unsafe {
+            let mut q = [W::zero(); 4];
+            for (q, quants) in q.iter_mut().zip(group.q.as_chunks().0) {
+                *q = W::load(quants);
+            }
+            let scale = _mm256_loadu_si256(group.scale.as_ptr().cast());
+            let pair = _mm256_loadu_si256(pair.as_ptr().cast());
+            (Decoded { q, scale, pair }, (group.d, group.dmin))
+        }
+    }
+    #[inline(always)]
+    unsafe fn floats(blocks: [(f32, f32); MOST_GROUPS]) -> (__m128, __m128) {
+        let [a, b, c, d] = blocks;
+        // SAFETY: register arithmetic of what the caller has.
+        unsafe { (_mm_setr_ps(a.0, b.0, c.0, d.0), _mm_setr_ps(a.1, b.1, c.1, d.1)) }
     }
 }
 
-/// The sum of eight lanes.
+/// The lane sums of four registers, in their order, as f32.
 ///
 /// # Safety
 /// The machine has AVX2.
 #[inline(always)]
-unsafe fn lane_sum(lanes: __m256i) -> i32 {
+unsafe fn lane_sums(d: [__m256i; MOST_GROUPS]) -> __m128 {
     // SAFETY: register arithmetic of AVX2.
     unsafe {
-        let four = _mm_add_epi32(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256::<1>(lanes));
-        let two = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
-        _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32::<1>(two)))
+        let sums = _mm256_hadd_epi32(_mm256_hadd_epi32(d[0], d[1]), _mm256_hadd_epi32(d[2], d[3]));
+        let sums = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
+        _mm_cvtepi32_ps(sums)
     }
 }
 
-/// Every weight row times the `N` activation rows from the first on.
+/// What the groups of one activation row are multiplied from: quants, sums per sixteen, scales.
+type Row<'a> = (&'a [i8], &'a [i16], &'a [f32]);
+
+/// Adds the values of `RUN` groups, the first of them `first`, to the sums of the `N` activation rows. The number is a constant: only
+/// then do the groups' lanes stay in registers.
 ///
 /// # Safety
-/// The machine has AVX2, FMA and F16C.
+/// As for [`product`].
 #[inline(always)]
-unsafe fn rows<D: RowGroup, const N: usize>(job: &Job<'_>, out: &mut OutTile<'_>) {
+unsafe fn run<W: Wide, D: RowGroup, const N: usize, const RUN: usize>(
+    row: &[u8],
+    activations: &[Row<'_>; N],
+    first: usize,
+    sums: &mut [f32; N],
+) {
+    const { assert!(RUN <= MOST_GROUPS) };
+    let bytes = D::TYPE.block_bytes();
+    let blocks = &row[first * bytes..(first + RUN) * bytes];
+    // SAFETY: register arithmetic of what the caller has; loads go through checked slices.
+    unsafe {
+        let none = [_mm256_setzero_si256(); MOST_GROUPS];
+        let (mut dots, mut pairs) = ([none; N], [none; N]);
+        let mut floats = [D::Floats::default(); MOST_GROUPS];
+        // No closure here: it would not be compiled for the instruction set.
+        for i in 0..RUN {
+            let (weights, block) = D::decode::<W>(&blocks[i * bytes..(i + 1) * bytes]);
+            floats[i] = block;
+            let scales = [
+                W::spread(weights.scale, D::PER_32, 0),
+                W::spread(weights.scale, D::PER_32, 1),
+                W::spread(weights.scale, D::PER_32, 2),
+                W::spread(weights.scale, D::PER_32, 3),
+            ];
+            for (n, (qs, sums16, _)) in activations.iter().enumerate() {
+                let qs = &qs[(first + i) * GROUP..(first + i + 1) * GROUP];
+                let mut acc = W::zero();
+                for ((w, scales), q) in weights.q.iter().zip(scales).zip(qs.as_chunks().0) {
+                    let (mut w, mut q) = (*w, W::load(q));
+                    if D::SIGNED {
+                        (w, q) = W::move_signs(w, q);
+                    }
+                    acc = W::accumulate(acc, w, q, scales);
+                }
+                let sums16 = &sums16[(first + i) * 16..(first + i + 1) * 16];
+                let pair = _mm256_madd_epi16(weights.pair, _mm256_loadu_si256(sums16.as_ptr().cast()));
+                if D::HAS_MIN {
+                    (dots[n][i], pairs[n][i]) = (W::halve(acc), pair);
+                } else if D::SIGNED {
+                    dots[n][i] = W::halve(acc);
+                } else {
+                    dots[n][i] = _mm256_add_epi32(W::halve(acc), pair);
+                }
+            }
+        }
+        let (d, dmin) = D::floats(floats);
+        for (n, (_, _, scales)) in activations.iter().enumerate() {
+            // The expressions of `formats::join::group_value` and `group_value_with_min`.
+            let mut value = _mm_mul_ps(d, lane_sums(dots[n]));
+            if D::HAS_MIN {
+                value = _mm_fnmadd_ps(dmin, lane_sums(pairs[n]), value);
+            }
+            let mut values = [0.0; MOST_GROUPS];
+            _mm_storeu_ps(values.as_mut_ptr(), value);
+            for (value, scale) in values.iter().zip(&scales[first..first + RUN]) {
+                sums[n] += value * scale;
+            }
+        }
+    }
+}
+
+/// Every weight row times the `N` activation rows.
+///
+/// # Safety
+/// The machine has AVX2, FMA, F16C and the instruction set of `W`.
+#[inline(always)]
+unsafe fn rows<W: Wide, D: RowGroup, const N: usize>(job: &Job<'_>, out: &mut OutTile<'_>) {
     let a = job.activations;
     let strides = a.strides();
-    let activations: [(&[i8], &[i16], &[f32]); N] = std::array::from_fn(|n| {
+    let groups = job.weights.cols() / GROUP;
+    let activations: [Row<'_>; N] = std::array::from_fn(|n| {
         let row = job.activation_rows.get(n);
         (
-            &a.qs[row * strides.qs..][..strides.qs],
-            &a.sums[row * strides.sums..][..strides.sums],
-            &a.scales[row * strides.scales..][..strides.scales],
+            &a.qs[row * strides.qs..][..groups * GROUP],
+            &a.sums[row * strides.sums..][..groups * 16],
+            &a.scales[row * strides.scales..][..groups],
         )
     });
-    let bytes = D::TYPE.block_bytes();
     for (column, n) in job.weight_rows.clone().enumerate() {
+        let row = job.weights.row(n);
         let mut sums = [0.0f32; N];
-        for (g, block) in job.weights.row(n).chunks_exact(bytes).enumerate() {
-            // SAFETY: register arithmetic of what the caller has; loads go through checked slices.
-            unsafe {
-                let weights = D::decode(block);
-                for (sum, (qs, sums16, scales)) in sums.iter_mut().zip(&activations) {
-                    let qs = &qs[g * GROUP..(g + 1) * GROUP];
-                    let mut dots = _mm256_setzero_si256();
-                    for j in 0..8 {
-                        let mut q = _mm256_loadu_si256(qs[32 * j..32 * j + 32].as_ptr().cast());
-                        let mut w = weights.q[j];
-                        if D::SIGNED {
-                            (w, q) = (_mm256_abs_epi8(w), _mm256_sign_epi8(q, w));
-                        }
-                        // Two products of at most 128 x 127 stay below 32768.
-                        let pairs = _mm256_madd_epi16(_mm256_maddubs_epi16(w, q), weights.scale[j]);
-                        dots = _mm256_add_epi32(dots, pairs);
-                    }
-                    let sums16 = &sums16[16 * g..16 * g + 16];
-                    let pair = _mm256_madd_epi16(weights.pair, _mm256_loadu_si256(sums16.as_ptr().cast()));
-                    *sum += if D::HAS_MIN {
-                        let (isum, msum) = (lane_sum(dots), lane_sum(pair));
-                        group_value_with_min(weights.d, isum, weights.dmin, msum, scales[g])
-                    } else {
-                        let isum = lane_sum(if D::SIGNED { dots } else { _mm256_add_epi32(dots, pair) });
-                        group_value(weights.d, isum, scales[g])
-                    };
-                }
+        let mut first = 0;
+        // SAFETY: as for this function.
+        unsafe {
+            while groups - first >= 4 {
+                run::<W, D, N, 4>(row, &activations, first, &mut sums);
+                first += 4;
+            }
+            if groups - first >= 2 {
+                run::<W, D, N, 2>(row, &activations, first, &mut sums);
+                first += 2;
+            }
+            if groups - first >= 1 {
+                run::<W, D, N, 1>(row, &activations, first, &mut sums);
             }
         }
         for (a, sum) in sums.into_iter().enumerate() {
@@ -284,17 +373,17 @@ unsafe fn rows<D: RowGroup, const N: usize>(job: &Job<'_>, out: &mut OutTile<'_>
 /// The product for at most [`MOST_ROWS`] activation rows.
 ///
 /// # Safety
-/// The machine has AVX2, FMA and F16C.
+/// The machine has AVX2, FMA, F16C and the instruction set of `W`.
 #[inline(always)]
-pub(crate) unsafe fn product<D: RowGroup>(job: &Job<'_>, out: &mut OutTile<'_>) {
+pub(crate) unsafe fn product<W: Wide, D: RowGroup>(job: &Job<'_>, out: &mut OutTile<'_>) {
     const { assert!(MOST_ROWS == 4) };
     // SAFETY: as for this function.
     unsafe {
         match job.activation_rows.len() {
-            1 => rows::<D, 1>(job, out),
-            2 => rows::<D, 2>(job, out),
-            3 => rows::<D, 3>(job, out),
-            4 => rows::<D, 4>(job, out),
+            1 => rows::<W, D, 1>(job, out),
+            2 => rows::<W, D, 2>(job, out),
+            3 => rows::<W, D, 3>(job, out),
+            4 => rows::<W, D, 4>(job, out),
             count => unreachable!("{count} activation rows go through tiles"),
         }
     }

@@ -6,12 +6,12 @@ use super::avx512::Avx512;
 use super::drive::{self, Job};
 use super::float;
 use super::{block_decode, group_decode};
-use super::{by_row, by_row_groups};
+use super::{by_row, by_row_groups, wide};
 use crate::output::OutTile;
 use bloomery_formats::{WeightType, group_formats};
 
 macro_rules! compiled {
-    ($name:ident, $features:literal, $lanes:ty, $vnni:literal) => {
+    ($name:ident, $features:literal, $lanes:ty, $wide:ty, $vnni:literal) => {
         /// Runs the product on one instruction set.
         ///
         /// # Safety
@@ -61,8 +61,8 @@ macro_rules! compiled {
                 ($signed:ty, $decode:ty) => {{
                     #[target_feature(enable = $features)]
                     fn go(job: &Job<'_>, out: &mut OutTile<'_>) {
-                        // SAFETY: both instruction sets include AVX2, FMA and F16C.
-                        unsafe { by_row_groups::product::<$signed>(job, out) }
+                        // SAFETY: both sets include AVX2, FMA and F16C, and each goes with its width.
+                        unsafe { by_row_groups::product::<$wide, $signed>(job, out) }
                     }
                     if job.activation_rows.len() <= by_row::MOST_ROWS {
                         // SAFETY: the caller has the instruction set.
@@ -145,5 +145,11 @@ macro_rules! compiled {
     };
 }
 
-compiled!(avx2, "avx2,fma,f16c", Avx2, false);
-compiled!(avx512_vnni, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c", Avx512, true);
+compiled!(avx2, "avx2,fma,f16c", Avx2, wide::Halves, false);
+compiled!(
+    avx512_vnni,
+    "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c",
+    Avx512,
+    wide::Whole,
+    true
+);
