@@ -12,6 +12,8 @@ mod machine;
 mod memory;
 mod module;
 mod ptx;
+#[cfg(feature = "simulated")]
+mod simulated;
 mod upload;
 
 pub use card::{Card, CardOptions};
@@ -19,4 +21,6 @@ pub use driver::{CardInfo, cards, choose};
 pub use error::GpuError;
 pub use launch::{Argument, Command, KernelId, Launch, PinnedId, RecordingId};
 pub use machine::{LoadError, LoadItem, LoadSource, Machine};
+#[cfg(feature = "simulated")]
+pub use simulated::SimulatedGrid;
 pub use memory::{Allocation, Buffer};

@@ -124,7 +124,11 @@ impl SimulatedGrid {
         }
         let words: Vec<u64> = launch.arguments.iter().map(|argument| argument.word()).collect();
         self.launches += 1;
-        crate::grid_entries::run(name, launch.grid, launch.threads, launch.shared, &words)
+        // SAFETY: every address was found in this machine's memory; the launchers check the lengths.
+        match unsafe { bloomery_kernels_device::run_entry(name, launch.grid, launch.threads, launch.shared, &words) } {
+            true => Ok(()),
+            false => Err(GpuError::NoKernel(name.clone())),
+        }
     }
 }
 
@@ -179,7 +183,7 @@ impl Machine for SimulatedGrid {
     }
 
     fn kernel(&mut self, name: &str) -> Result<KernelId, GpuError> {
-        if !crate::grid_entries::exists(name) {
+        if !bloomery_kernels_device::entry_exists(name) {
             return Err(GpuError::NoKernel(name.to_string()));
         }
         let known = self.kernels.iter().position(|known| known == name);

@@ -16,7 +16,7 @@ pub(crate) mod step;
 pub(crate) mod weights;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use bloomery_kernels_cpu::kv::CacheType;
 pub use executor::CpuExecutor;

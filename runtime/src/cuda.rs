@@ -15,6 +15,9 @@ mod profile;
 mod rotations;
 mod weights;
 
+#[cfg(test)]
+mod tests;
+
 pub use crate::cpu::{CacheType, MissingKernel};
 pub use bloomery_kernels_gpu::{CardInfo, GpuError, cards};
 pub use executor::CudaExecutor;

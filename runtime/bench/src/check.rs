@@ -172,7 +172,7 @@ fn experts(ty: WeightType) -> usize {
         let options = CpuOptions { max_tokens: 512, store_tokens: 512, ..CpuOptions::default() };
         let cpu = CpuExecutor::new(&program, tensors.clone(), &options).map_err(|error| error.to_string())?;
         let options = CudaOptions { max_tail: 512, max_tokens: 512, store_tokens: 512, ..CudaOptions::default() };
-        let cuda = CudaExecutor::open(&program, &*tensors, &Default::default(), &options).map_err(|error| error.to_string())?;
+        let cuda = CudaExecutor::open(&program, tensors.clone(), &Default::default(), &options).map_err(|error| error.to_string())?;
         Ok((cpu, cuda))
     };
     let (mut cpu, mut cuda) = match prepared() {

@@ -16,15 +16,17 @@ use crate::executor::{
     Capacity, Executor, ExecutorShape, Rollback, Row, SequenceError, SequenceId, StepError, StepOutput,
 };
 use crate::model::LoadProgress;
-use bloomery_kernels_cpu::kv::PAGE_TOKENS;
+use bloomery_kernels_cpu::kv::{PAGE_TOKENS, PartSpec};
 use bloomery_kernels_gpu::{Card, CardOptions, Command, GpuError, Machine, RecordingId};
 use bloomery_program::Program;
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Runs the target graph of a program on one card.
 pub struct CudaExecutor {
     machine: Box<dyn Machine>,
+    source: Arc<dyn WeightSource>,
     lowered: Lowered,
     weights: CardWeights,
     rotations: Rotations,
@@ -56,6 +58,7 @@ pub(crate) struct Prepared {
     pub weights: WeightPlan,
     pub sizes: Sizes,
     pub fingerprint: u64,
+    specs: Vec<PartSpec>,
 }
 
 impl Prepared {
@@ -84,7 +87,7 @@ impl Prepared {
         let sizes = Sizes::new(&lowered, &specs, options)?;
         let fingerprint =
             crate::cpu::executor::fingerprint(program, source, options.cache_key, options.cache_value, "cuda");
-        Ok(Prepared { lowered, weights, sizes, fingerprint })
+        Ok(Prepared { lowered, weights, sizes, fingerprint, specs })
     }
 
     /// What it takes of a card.
@@ -93,7 +96,9 @@ impl Prepared {
             weights: self.weights.bytes,
             store_per_token: self.sizes.page_bytes as f64 / PAGE_TOKENS as f64,
             // Rotations of every position, and a page's number in every sequence's table.
-            tables_per_token: super::rotations::bytes_per_token(&self.lowered) as f64 + 1.0,
+            tables_per_token: super::rotations::bytes_per_token(&self.lowered) as f64
+                + super::emit::partial_bytes_per_token(&self.lowered)
+                + 1.0,
             scratch: self.sizes.slot_bytes + self.sizes.work_bytes,
             graphs: GRAPHS,
         }
@@ -107,7 +112,7 @@ impl CudaExecutor {
     /// See [`CudaError`].
     pub fn open(
         program: &Program,
-        source: &dyn WeightSource,
+        source: Arc<dyn WeightSource>,
         card: &CardOptions,
         options: &CudaOptions,
     ) -> Result<CudaExecutor, CudaError> {
@@ -120,22 +125,25 @@ impl CudaExecutor {
     /// See [`CudaError`].
     pub fn on_machine(
         program: &Program,
-        source: &dyn WeightSource,
+        source: Arc<dyn WeightSource>,
         machine: Box<dyn Machine>,
         options: &CudaOptions,
     ) -> Result<CudaExecutor, CudaError> {
-        CudaExecutor::new(Prepared::new(program, source, options)?, source, machine, options, &mut |_| {})
+        CudaExecutor::new(Prepared::new(program, &*source, options)?, source, machine, options, &mut |_| {})
     }
 
     /// Takes the memory, uploads the weights and is ready to run. A plan has found before that it all fits.
     pub(crate) fn new(
         prepared: Prepared,
-        source: &dyn WeightSource,
+        source: Arc<dyn WeightSource>,
         mut machine: Box<dyn Machine>,
         options: &CudaOptions,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<CudaExecutor, CudaError> {
-        let Prepared { lowered, weights, sizes, fingerprint } = prepared;
+        let Prepared { lowered, weights, sizes, fingerprint, specs, .. } = prepared;
+        // The context was settled after the program was lowered: what depends on it is counted again.
+        let mut sizes = sizes;
+        sizes.work_bytes = Sizes::new(&lowered, &specs, options)?.work_bytes;
         let store = machine.allocate(
             "key-value store",
             sizes.store_bytes(options.store_tokens),
@@ -147,7 +155,7 @@ impl CudaExecutor {
         let block = machine.allocate("step input", bytes, "--ctx-size and --parallel make it smaller")?;
         let input = InputBlock::new(machine.pin(bytes)?, block, options.max_rows, options.max_sequences, table_pages);
         let rotations = Rotations::new(&mut *machine, &lowered, options.max_tokens)?;
-        let weights = CardWeights::load(&mut *machine, &weights, &lowered, source, progress)?;
+        let weights = CardWeights::load(&mut *machine, &weights, &lowered, &*source, progress)?;
         let n_vocab = lowered.logits.map_or(0, |(_, width)| width);
         let tokens = lowered.steps.iter().find_map(|s| match &s.work {
             crate::cpu::step::Work::Embed { weight, .. } => Some(weight.rows),
@@ -165,6 +173,7 @@ impl CudaExecutor {
         let pages = CardPages::new(store, sizes.page_bytes);
         Ok(CudaExecutor {
             machine,
+            source,
             lowered,
             weights,
             rotations,
@@ -193,6 +202,8 @@ impl CudaExecutor {
             weights: &self.weights,
             rotations: &self.rotations,
             buffers: &self.buffers,
+            source: &*self.source,
+            max_tokens: self.shape.max_tokens,
             table_pages: self.input.table_pages(),
             rows,
             tail,

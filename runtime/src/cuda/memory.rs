@@ -4,7 +4,7 @@ use super::pack::{Lifetime, pack};
 use super::{CudaError, CudaOptions};
 use crate::cpu::step::{Class, Lowered, Slot, Step, Use, Work};
 use bloomery_formats::ActivationKind;
-use bloomery_kernels_cpu::kv::{CacheType, PAGE_TOKENS, PartIndex, PartSpec};
+use bloomery_kernels_cpu::kv::{CacheType, Order, PAGE_TOKENS, PartIndex, PartSpec};
 use bloomery_kernels_gpu::layout::{self, Quantized};
 use bloomery_kernels_gpu::{Buffer, Command, GpuError, Machine, PinnedId};
 
@@ -108,7 +108,7 @@ fn row_bytes(spec: &PartSpec) -> u64 {
     }
 }
 
-/// Parts one after another, each token by token.
+/// Parts one after another, in the orders of the CPU's pages.
 fn parts(specs: &[PartSpec]) -> Result<(Vec<(u64, PartSpec)>, u64), CudaError> {
     let mut laid = Vec::with_capacity(specs.len());
     let mut offset = 0u64;
@@ -206,10 +206,27 @@ impl CardBuffers {
 
     /// Zeroes what lies in a page's bytes for the tokens from `tokens` on: it may be another text's.
     pub fn clear_from(&self, tokens: usize, page: &mut [u8]) {
+        let tokens = tokens.min(PAGE_TOKENS);
         for (offset, spec) in &self.sizes.parts {
             let row = row_bytes(spec) as usize;
             let from = *offset as usize;
-            page[from + row * tokens.min(PAGE_TOKENS)..from + row * PAGE_TOKENS].fill(0);
+            let part = &mut page[from..from + row * PAGE_TOKENS];
+            match (spec.order, spec.cache) {
+                (Order::ByToken, _) => part[row * tokens..].fill(0),
+                (Order::ByChannel, CacheType::F32) => {
+                    part.chunks_exact_mut(4 * PAGE_TOKENS).for_each(|channel| channel[4 * tokens..].fill(0));
+                }
+                (Order::ByChannel, CacheType::F16) => {
+                    part.chunks_exact_mut(2 * PAGE_TOKENS).for_each(|channel| channel[2 * tokens..].fill(0));
+                }
+                (Order::ByChannel, CacheType::Q8_0) => {
+                    for block in part.chunks_exact_mut(34 * PAGE_TOKENS) {
+                        let (scales, quants) = block.split_at_mut(2 * PAGE_TOKENS);
+                        scales[2 * tokens..].fill(0);
+                        quants.chunks_exact_mut(PAGE_TOKENS).for_each(|channel| channel[tokens..].fill(0));
+                    }
+                }
+            }
         }
     }
 }

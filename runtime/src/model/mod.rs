@@ -271,7 +271,7 @@ impl Opened {
         match chosen {
             Chosen::Card(chosen) => {
                 let ChosenCard { card, prepared, options: cuda, .. } = *chosen;
-                let mut executor = CudaExecutor::new(prepared, &*self.file, Box::new(card), &cuda, progress)?;
+                let mut executor = CudaExecutor::new(prepared, self.file.clone(), Box::new(card), &cuda, progress)?;
                 if options.card.profile {
                     tracing::info!("\n{}", executor.profile()?);
                 }

@@ -1,6 +1,6 @@
 //! The backend against the naive executor on small random programs, and its own promises.
 
-mod small;
+pub(crate) mod small;
 
-mod against_reference;
-mod sequences;
+pub(crate) mod against_reference;
+pub(crate) mod sequences;

@@ -1,0 +1,202 @@
+//! The same on this processor: every thread of a block is a coroutine; warp operations and barriers suspend it, and the scheduler checks
+//! that all lanes came to the same one.
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use std::cell::Cell;
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Sync,
+    Xor(u32, u32),
+    Index(u32, u32),
+}
+
+impl Op {
+    fn kind(self) -> u32 {
+        match self {
+            Op::Sync => 0,
+            Op::Xor(_, mask) => 0x100 | mask,
+            Op::Index(..) => 1,
+        }
+    }
+}
+
+struct Lane {
+    tid: u32,
+    yielder: Cell<*const Yielder<u32, Op>>,
+}
+struct Block {
+    threads: u32,
+    block: [u32; 3],
+    shared: *mut u8,
+}
+thread_local! {
+    static LANE: Cell<*mut Lane> = const { Cell::new(std::ptr::null_mut()) };
+    static BLOCK: Cell<*const Block> = const { Cell::new(std::ptr::null()) };
+    static STACKS: Cell<Vec<DefaultStack>> = const { Cell::new(Vec::new()) };
+}
+fn lane() -> &'static Lane {
+    // SAFETY: set by the scheduler before a lane runs.
+    unsafe { &*LANE.get() }
+}
+fn block() -> &'static Block {
+    // SAFETY: as above.
+    unsafe { &*BLOCK.get() }
+}
+fn ask(op: Op) -> u32 {
+    let me = LANE.get();
+    // SAFETY: the yielder lives as long as its coroutine, which is running.
+    let answer = unsafe { (*lane().yielder.get()).suspend(op) };
+    LANE.set(me);
+    answer
+}
+
+/// Runs a kernel over a grid.
+pub fn launch(grid: [u32; 3], threads: u32, shared: u32, kernel: impl Fn() + Copy + 'static) {
+    assert!(threads.is_multiple_of(32) && threads > 0, "{threads} threads");
+    let mut stacks = STACKS.take();
+    while stacks.len() < threads as usize {
+        stacks.push(DefaultStack::new(64 << 10).expect("a stack"));
+    }
+    let mut memory = vec![0u128; shared as usize / 16 + 1];
+    for z in 0..grid[2] {
+        for y in 0..grid[1] {
+            for x in 0..grid[0] {
+                memory.fill(0xcdcd_cdcd_cdcd_cdcd_cdcd_cdcd_cdcd_cdcd);
+                let here = Block { threads, block: [x, y, z], shared: memory.as_mut_ptr().cast() };
+                BLOCK.set(&here);
+                run_block(threads, &mut stacks, kernel);
+            }
+        }
+    }
+    STACKS.set(stacks);
+}
+
+fn run_block(threads: u32, stacks: &mut Vec<DefaultStack>, kernel: impl Fn() + Copy + 'static) {
+    let n = threads as usize;
+    let mut lanes: Vec<Box<Lane>> =
+        (0..threads).map(|tid| Box::new(Lane { tid, yielder: Cell::new(std::ptr::null()) })).collect();
+    let mut coroutines: Vec<_> = (0..n)
+        .map(|_| {
+            Coroutine::with_stack(stacks.pop().expect("a stack"), move |yielder: &Yielder<u32, Op>, _: u32| {
+                lane().yielder.set(yielder);
+                kernel();
+            })
+        })
+        .collect();
+    let mut waits: Vec<Option<Op>> = vec![None; n];
+    let mut input = vec![0u32; n];
+    let mut done = vec![false; n];
+    loop {
+        let mut progress = false;
+        for warp in 0..n / 32 {
+            let range = warp * 32..warp * 32 + 32;
+            for i in range.clone() {
+                if done[i] || waits[i].is_some() {
+                    continue;
+                }
+                progress = true;
+                LANE.set(&mut *lanes[i]);
+                match coroutines[i].resume(input[i]) {
+                    CoroutineResult::Yield(op) => waits[i] = Some(op),
+                    CoroutineResult::Return(()) => done[i] = true,
+                }
+            }
+            let ops: Vec<Option<Op>> = range.clone().map(|i| waits[i]).collect();
+            let live = range.clone().filter(|&i| !done[i]).count();
+            let at_barrier = ops.iter().flatten().any(|op| matches!(op, Op::Sync));
+            if live == 0 || at_barrier {
+                let all = ops.iter().flatten().all(|op| matches!(op, Op::Sync));
+                assert!(live == 0 || all, "warp {warp}: some lanes at a barrier, some at a warp operation");
+                continue;
+            }
+            let kind = ops.iter().flatten().next().map(|op| op.kind());
+            assert!(ops.iter().all(|op| op.map(Op::kind) == kind), "warp {warp}: lanes part at a warp operation");
+            let value = |lane: usize| match ops[lane & 31] {
+                Some(Op::Xor(v, _) | Op::Index(v, _)) => v,
+                _ => 0,
+            };
+            for (j, i) in range.enumerate() {
+                input[i] = match ops[j] {
+                    Some(Op::Xor(_, mask)) => value(j ^ mask as usize),
+                    Some(Op::Index(_, from)) => value(from as usize),
+                    _ => 0,
+                };
+                waits[i] = None;
+            }
+            progress = true;
+        }
+        if done.iter().all(|done| *done) {
+            break;
+        }
+        if (0..n).all(|i| done[i] || matches!(waits[i], Some(Op::Sync))) {
+            waits.iter_mut().for_each(|wait| *wait = None);
+            continue;
+        }
+        assert!(progress, "deadlock");
+    }
+    stacks.extend(coroutines.into_iter().map(|coroutine| coroutine.into_stack()));
+}
+
+/// Thread of the block.
+pub fn tid() -> u32 {
+    lane().tid
+}
+/// Threads of the block.
+pub fn ntid() -> u32 {
+    block().threads
+}
+/// Block, first number.
+pub fn ctaid_x() -> u32 {
+    block().block[0]
+}
+/// Block, second number.
+pub fn ctaid_y() -> u32 {
+    block().block[1]
+}
+/// Block, third number.
+pub fn ctaid_z() -> u32 {
+    block().block[2]
+}
+/// Barrier of the block.
+pub fn sync() {
+    ask(Op::Sync);
+}
+/// The value of the lane whose number differs in these bits.
+pub fn shfl_xor(v: u32, mask: u32) -> u32 {
+    ask(Op::Xor(v, mask))
+}
+/// The value of that lane.
+pub fn shfl(v: u32, lane: u32) -> u32 {
+    ask(Op::Index(v, lane))
+}
+/// Square root, correctly rounded.
+pub fn sqrt(x: f32) -> f32 {
+    x.sqrt()
+}
+/// Four unsigned bytes times four signed ones, added to `c`.
+pub fn dp4a_us(a: u32, b: u32, c: i32) -> i32 {
+    (0..4).fold(c, |sum, i| sum + ((a >> (8 * i)) & 0xff) as i32 * i32::from((b >> (8 * i)) as u8 as i8))
+}
+/// 16 aligned bytes of weights.
+///
+/// # Safety
+/// They are there.
+pub unsafe fn load16(p: *const u8) -> [u32; 4] {
+    assert_eq!(p as usize % 16, 0, "misaligned 16-byte load");
+    // SAFETY: the caller's.
+    unsafe { p.cast::<[u32; 4]>().read() }
+}
+/// 16 aligned bytes of activations.
+///
+/// # Safety
+/// They are there.
+pub unsafe fn load16_kept(p: *const u8) -> [u32; 4] {
+    // SAFETY: the caller's.
+    unsafe { load16(p) }
+}
+/// The block's shared memory.
+pub fn shared() -> *mut u8 {
+    block().shared
+}

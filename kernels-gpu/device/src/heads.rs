@@ -1,0 +1,163 @@
+//! What stands between the projections and attention: head norms, rotation, and the store. One warp a head.
+
+use crate::dev::{ctaid_x, ctaid_y, ctaid_z, ntid, shared, sync, tid};
+use crate::rows::inverse_rms;
+use crate::warp::max_f32;
+use bloomery_formats::half::f32_to_f16;
+
+/// What happens to one value (queries, keys or values).
+#[derive(Clone, Copy)]
+pub struct Part {
+    pub x: *mut f32,
+    pub width: u32,
+    pub head: u32,
+    pub norm: u32,
+    pub weight: *const f32,
+    pub weight_len: u32,
+    pub eps: f32,
+    /// `[positions, 2, pairs]`; null for none.
+    pub rope: *const f32,
+    pub dims: u32,
+    pub offset: u32,
+    pub halves: u32,
+    /// Bytes into a page; `cache` 0 appends nothing, 1 is f32, 2 f16, 3 q8_0; 4 is added where channels lie apart.
+    pub at: u32,
+    pub cache: u32,
+}
+
+/// Where rows stand.
+#[derive(Clone, Copy)]
+pub struct Place {
+    pub positions: *const u32,
+    pub table_of_row: *const u32,
+    pub tables: *const u32,
+    pub table_pages: u32,
+    pub store: *mut u8,
+    pub page_bytes: u64,
+}
+
+impl Place {
+    /// The page of a position of a row's sequence.
+    ///
+    /// # Safety
+    /// The tables are there.
+    #[inline(always)]
+    pub unsafe fn page(&self, row: u32, position: u32) -> *mut u8 {
+        let table = *self.table_of_row.add(row as usize) as usize;
+        let page = *self.tables.add(table * self.table_pages as usize + (position >> 5) as usize);
+        self.store.add((page as u64 * self.page_bytes) as usize)
+    }
+}
+
+/// Grid: x over heads by warps, y rows, z parts.
+///
+/// # Safety
+/// Every pointer leads to what the shapes say.
+#[inline(always)]
+pub unsafe fn heads(place: Place, q: Part, k: Part, v: Part) {
+    let part = match ctaid_z() {
+        0 => q,
+        1 => k,
+        _ => v,
+    };
+    let (warp, lane, row) = (tid() >> 5, tid() & 31, ctaid_y());
+    let head = part.head;
+    let number = ctaid_x() * (ntid() >> 5) + warp;
+    let active = head > 0 && number * head < part.width && !part.x.is_null();
+    let values = shared().cast::<f32>().add(warp as usize * 512);
+    let x = part.x.add(row as usize * part.width as usize + (number * head) as usize);
+    let position = *place.positions.add(row as usize);
+    if active {
+        let mut i = lane;
+        while i < head {
+            *values.add(i as usize) = *x.add(i as usize);
+            i += 32;
+        }
+    }
+    sync();
+    if part.norm != 0 {
+        let inverse = inverse_rms(values, if active { head } else { 1 }, part.eps, lane);
+        sync();
+        if active {
+            let mut i = lane;
+            while i < head {
+                let mut v = *values.add(i as usize) * inverse;
+                if !part.weight.is_null() {
+                    let at = if part.weight_len > head { number * head + i } else { i };
+                    v *= *part.weight.add(at as usize);
+                }
+                *values.add(i as usize) = v;
+                i += 32;
+            }
+        }
+        sync();
+    }
+    if active && !part.rope.is_null() {
+        let pairs = part.dims / 2;
+        let table = part.rope.add(position as usize * 2 * pairs as usize);
+        let mut p = lane;
+        while p < pairs {
+            let (i, j) = if part.halves != 0 { (p, p + pairs) } else { (2 * p, 2 * p + 1) };
+            let (i, j) = ((part.offset + i) as usize, (part.offset + j) as usize);
+            let (cosine, sine) = (*table.add(p as usize), *table.add((pairs + p) as usize));
+            let (a, b) = (*values.add(i), *values.add(j));
+            *values.add(i) = a * cosine - b * sine;
+            *values.add(j) = a * sine + b * cosine;
+            p += 32;
+        }
+    }
+    sync();
+    if active && (part.norm != 0 || !part.rope.is_null()) {
+        let mut i = lane;
+        while i < head {
+            *x.add(i as usize) = *values.add(i as usize);
+            i += 32;
+        }
+    }
+    let (kind, apart) = (part.cache & 3, part.cache & 4 != 0);
+    if kind == 0 {
+        return;
+    }
+    let page = place.page(row, position).add(part.at as usize);
+    let token = (position & 31) as usize;
+    let first = (number * head) as usize;
+    let mut base = 0;
+    // Whole warps: q8_0 takes a maximum over 32 channels.
+    while base < head {
+        let i = base + lane;
+        let here = active && i < head;
+        let value = if here { *values.add(i as usize) } else { 0.0 };
+        let channel = first + i as usize;
+        let at = if apart { channel * 32 + token } else { token * part.width as usize + channel };
+        if kind == 3 {
+            let size = if value < 0.0 { -value } else { value };
+            let step = max_f32(size) / 127.0;
+            let inverse = if step == 0.0 { 0.0 } else { 1.0 / step };
+            let scaled = value * inverse;
+            let magnitude = if scaled < 0.0 { -scaled } else { scaled };
+            let whole = magnitude as i32;
+            // Halves go away from zero.
+            let rounded = if magnitude - whole as f32 >= 0.5 { whole + 1 } else { whole };
+            let quant = if scaled < 0.0 { -rounded } else { rounded };
+            let block = channel / 32;
+            if here && apart {
+                let start = page.add(block * 34 * 32);
+                if lane == 0 {
+                    *start.cast::<u16>().add(token) = f32_to_f16(step);
+                }
+                *start.add((2 + channel % 32) * 32 + token).cast::<i8>() = quant as i8;
+            } else if here {
+                let start = page.add(token * (part.width as usize / 32 * 34) + block * 34);
+                if lane == 0 {
+                    *start.cast::<u16>() = f32_to_f16(step);
+                }
+                *start.add(2 + channel % 32).cast::<i8>() = quant as i8;
+            }
+        } else if here && kind == 1 {
+            *page.cast::<f32>().add(at) = value;
+        } else if here {
+            *page.cast::<u16>().add(at) = f32_to_f16(value);
+        }
+        base += 32;
+    }
+}

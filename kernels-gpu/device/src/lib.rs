@@ -1,0 +1,36 @@
+//! Kernels for the card. One source: PTX by the stock compiler for nvptx64, and a simulated grid on this processor for tests.
+//!
+//! Every kernel keeps the order of float operations of the CPU backend, so that both give the same bits.
+#![cfg_attr(target_arch = "nvptx64", no_std)]
+#![cfg_attr(
+    target_arch = "nvptx64",
+    feature(asm_experimental_arch, abi_ptx, stdarch_nvptx, link_llvm_intrinsics, abi_unadjusted)
+)]
+#![cfg_attr(target_arch = "nvptx64", allow(internal_features, improper_ctypes))]
+#![allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
+#![allow(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks, missing_docs)]
+
+#[cfg(target_arch = "nvptx64")]
+#[path = "dev_ptx.rs"]
+mod dev;
+#[cfg(not(target_arch = "nvptx64"))]
+#[path = "dev_sim.rs"]
+mod dev;
+
+mod attention;
+mod entries;
+mod gemv;
+mod heads;
+mod rows;
+mod route;
+mod warp;
+
+#[cfg(not(target_arch = "nvptx64"))]
+pub use entries::{entry_exists, run_entry};
+
+#[cfg(target_arch = "nvptx64")]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    // SAFETY: ends the kernel; no kernel has a path to it.
+    unsafe { core::arch::nvptx::trap() }
+}
