@@ -69,3 +69,45 @@ fn equals_the_cpu_bit_for_bit() {
         }
     }
 }
+
+#[test]
+fn golden_models_equal_the_cpu_bit_for_bit() {
+    let Some(kit) = std::env::var_os("BLOOMERY_GOLDEN").map(std::path::PathBuf::from) else {
+        eprintln!("skipped: no golden kit");
+        return;
+    };
+    let mut files: Vec<_> = std::fs::read_dir(kit.join("qwen3moe")).unwrap().map(|e| e.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|ext| ext == "gguf"));
+    files.sort();
+    for path in files {
+        let file = Arc::new(bloomery_gguf::GgufFile::open(&path).unwrap());
+        let facts = crate::model::model_facts(&file).unwrap();
+        let program = seat_qwen3::declare(&facts).unwrap();
+        let tokens: Vec<u32> = (0..5).map(|i| 11 + 37 * i).collect();
+        let mut cpu = CpuExecutor::new(&program, file.clone(), &CpuOptions::default()).unwrap();
+        let options = CudaOptions { max_rows: 8, max_tail: 4, max_tokens: 512, ..CudaOptions::default() };
+        let machine = Box::new(SimulatedGrid::new(None));
+        let mut card = CudaExecutor::on_machine(&program, file, machine, &options).unwrap();
+        let wants_last = |executor: &mut dyn Executor| {
+            let sequence = executor.create().unwrap();
+            let mut bits = Vec::new();
+            for (first, part) in [(0, &tokens[..4]), (4, &tokens[4..])] {
+                let mut step = rows(part, first, sequence);
+                step.iter_mut().for_each(|row| {
+                    row.wants_logits = row.position >= 3;
+                    row.wants_hidden = false;
+                });
+                bits.extend(executor.run(&step).unwrap().logits.iter().map(|v| v.to_bits()));
+            }
+            bits
+        };
+        let (expected, found) = (wants_last(&mut cpu), wants_last(&mut card));
+        let differ = expected.iter().zip(&found).filter(|(a, b)| a != b).count();
+        assert!(
+            expected.len() == found.len() && differ == 0,
+            "{}: {differ} of {} logits differ",
+            path.display(),
+            expected.len()
+        );
+    }
+}
