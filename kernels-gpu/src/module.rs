@@ -18,11 +18,21 @@ pub(crate) struct Module {
 impl Module {
     /// Loads the text that suits the card; the context must be current.
     pub fn load(info: &CardInfo, context: &Arc<Context>) -> Result<Module, GpuError> {
-        let (name, text) = ptx::for_card(info.capability);
-        let text = CString::new(text).map_err(|_| GpuError::NoKernel("kernels without a zero byte".into()))?;
-        // SAFETY: a whole, zero-terminated PTX text.
-        let handle = check("cuModuleLoadData", unsafe { result::module::load_data(text.as_ptr().cast()) })?;
-        Ok(Module { name, handle, context: context.clone() })
+        let mut last = GpuError::NoKernel("kernels for this card".into());
+        for image in ptx::for_card(info.capability) {
+            // A copy of its own: embedded bytes lie anywhere, ready code wants to be aligned.
+            let bytes = image.bytes.to_vec();
+            // SAFETY: a whole image: an ELF file, or a zero-terminated text.
+            let loaded = unsafe { result::module::load_data(bytes.as_ptr().cast()) };
+            match check("cuModuleLoadData", loaded) {
+                Ok(handle) => return Ok(Module { name: image.name, handle, context: context.clone() }),
+                Err(error) => {
+                    tracing::debug!(%error, "{} does not load", image.name);
+                    last = error;
+                }
+            }
+        }
+        Err(last)
     }
 
     pub fn name(&self) -> &'static str {

@@ -1,6 +1,21 @@
-//! The texts of the kernels. The driver turns them into code for the card that is there, once, and keeps that.
+//! The kernels as the driver takes them: PTX, which it compiles for the card that is there and keeps, and code that is ready for some cards.
 
-/// Name and text for a card of this compute capability.
-pub(crate) fn for_card(_capability: (i32, i32)) -> (&'static str, &'static str) {
-    ("kernels for sm_80 and newer", include_str!("../ptx/sm_80.ptx"))
+/// A module's name and its bytes.
+pub(crate) struct Image {
+    pub name: &'static str,
+    /// Zero-terminated where it is text.
+    pub bytes: &'static [u8],
+}
+
+/// What to try for a card of this compute capability, in order. An older driver may refuse ready code.
+pub(crate) fn for_card(capability: (i32, i32)) -> Vec<Image> {
+    let ready = Image { name: "code for sm_90", bytes: include_bytes!("../ptx/sm_90.cubin") };
+    let text = Image {
+        name: "PTX for sm_80 and newer",
+        bytes: concat!(include_str!("../ptx/sm_80.ptx"), "\0").as_bytes(),
+    };
+    match capability {
+        (9, 0) => vec![ready, text],
+        _ => vec![text],
+    }
 }

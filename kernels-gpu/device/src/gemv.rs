@@ -1,6 +1,6 @@
 //! Rows of weights times rows of activations: one warp a weight row, exact integers inside a group of 256, groups added in order.
 
-use crate::dev::{ctaid_x, ctaid_y, dp4a_us, load16, load16_kept, ntid, shared, tid};
+use crate::dev::{ctaid_x, ctaid_y, ctaid_z, dp4a_us, load16, load16_kept, ntid, shared, tid};
 use crate::warp::{div, get_f32, sum_i32, xor_f32};
 use bloomery_formats::block_formats::{BlockFormat, Blocks};
 use bloomery_formats::group_formats::{Group, GroupFormat};
@@ -27,7 +27,8 @@ pub trait WeightRow {
     unsafe fn dot(w: *const u8, x: Row, cols: u32, lane: u32, scratch: *mut u8) -> f32;
 }
 
-/// `out[y, row] = dot (+ bias[row]) (+ residual[y, row])`. Block y works on activation row `y / used` with the weights of expert
+/// `out[y, row] = dot (+ bias[row]) (+ residual[y, row])`, for up to three matrices of the same activations (blocks' third number; the
+/// residual belongs to the first). Block y works on activation row `y / used` with the weights of expert
 /// `ids[y]` (or one set of weights where `ids` is null).
 ///
 /// # Safety
@@ -47,7 +48,20 @@ pub unsafe fn gemv<W: WeightRow>(
     bias: *const f32,
     residual: *const f32,
     out: *mut f32,
+    w1: *const u8,
+    n1: u32,
+    bias1: *const f32,
+    out1: *mut f32,
+    w2: *const u8,
+    n2: u32,
+    bias2: *const f32,
+    out2: *mut f32,
 ) {
+    let (w, n, bias, out, residual) = match ctaid_z() {
+        0 => (w, n, bias, out, residual),
+        1 => (w1, n1, bias1, out1, core::ptr::null()),
+        _ => (w2, n2, bias2, out2, core::ptr::null()),
+    };
     let (warp, lane) = (tid() >> 5, tid() & 31);
     let row = ctaid_x() * (ntid() >> 5) + warp;
     if row >= n {

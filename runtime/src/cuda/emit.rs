@@ -6,7 +6,7 @@ use super::memory::CardBuffers;
 use super::rotations::Rotations;
 use super::weights::CardWeights;
 use crate::cpu::step::{
-    Appended, AppendedFrom, AttendOf, Changed, ExpertsOf, Lowered, NormOf, Slot, Step, Vector, Work,
+    Appended, AppendedFrom, AttendOf, Changed, ExpertsOf, Item, Lowered, NormOf, Slot, Step, Vector, Work,
 };
 use crate::cpu::weights::{TensorRef, WeightSource};
 use bloomery_formats::ActivationKind;
@@ -122,6 +122,8 @@ struct Product {
     out: Buffer,
     /// Blocks in the second direction.
     rows: usize,
+    /// More matrices of the same type and activations: weight, bias, out.
+    more: Vec<(TensorRef, Option<Vector>, Buffer)>,
 }
 
 /// Operands of a row job.
@@ -200,9 +202,26 @@ impl Emitter<'_> {
             }
             Work::Project { x, items } => {
                 let (x, kind, _) = b.quantized(*x)?;
-                for item in items {
+                let ty = |item: &Item| self.source.shape(item.weight.tensor).0;
+                let mut left: Vec<&Item> = items.iter().collect();
+                while !left.is_empty() {
+                    let item = left.remove(0);
                     let n = item.weight.rows;
+                    let mut more = Vec::new();
+                    let mut rest = Vec::new();
+                    for other in left {
+                        let joins = more.len() < 2
+                            && ty(other) == ty(item)
+                            && other.weight.cols == item.weight.cols
+                            && other.residual.is_none();
+                        match joins {
+                            true => more.push((other.weight, other.bias, values(other.out, other.weight.rows)?)),
+                            false => rest.push(other),
+                        }
+                    }
+                    left = rest;
                     let product = Product {
+                        more,
                         weight: item.weight,
                         x,
                         kind,
@@ -222,13 +241,8 @@ impl Emitter<'_> {
                 let n = gate.rows;
                 let half = (4 * rows * n).next_multiple_of(256) as u64;
                 let (a, c) = (b.work.part(0, half)?, b.work.part(half, half)?);
-                for (weight, x, out) in [(gate, x, a), (up, x_up, c)] {
-                    let (x, kind, _) = b.quantized(*x)?;
-                    let product = Product {
-                        weight: *weight, x, kind, ids: None, experts: 0, used: 1, bias: None, residual: None, out, rows,
-                    };
-                    self.product("linear", index, product)?;
-                }
+                let pair = [(*gate, *x, None, a), (*up, *x_up, None, c)];
+                self.pair("linear", index, pair, (None, 0, 1), rows)?;
                 let job = Pointwise {
                     mode: 5,
                     b: Some(c),
@@ -352,11 +366,33 @@ impl Emitter<'_> {
         slots.iter().map(|slot| self.buffers.quantized(*slot).map(|(arrays, kind, _)| (arrays, kind))).collect()
     }
 
+    /// Two products, in one launch where type and activations are the same.
+    fn pair(
+        &mut self,
+        operator: &'static str,
+        index: u32,
+        pair: [(TensorRef, Slot, Option<Vector>, Buffer); 2],
+        (ids, experts, used): (Option<Buffer>, usize, usize),
+        rows: usize,
+    ) -> Result<()> {
+        let ty = |matrix: TensorRef| self.source.shape(matrix.tensor).0;
+        let joins = ty(pair[0].0) == ty(pair[1].0) && pair[0].1 == pair[1].1 && pair[0].0.cols == pair[1].0.cols;
+        let list = if joins { &pair[..1] } else { &pair[..] };
+        for (weight, x, bias, out) in list.iter().copied() {
+            let (x, kind, _) = self.buffers.quantized(x)?;
+            let more = if joins { vec![(pair[1].0, pair[1].2, pair[1].3)] } else { Vec::new() };
+            let product = Product { weight, x, kind, ids, experts, used, bias, residual: None, out, rows, more };
+            self.product(operator, index, product)?;
+        }
+        Ok(())
+    }
+
     fn product(&mut self, operator: &'static str, index: u32, p: Product) -> Result<()> {
         let (ty, row_bytes) = self.row(p.weight)?;
-        let n = if p.ids.is_some() { p.weight.rows / p.experts.max(1) } else { p.weight.rows };
+        let of_expert = |rows: usize| if p.ids.is_some() { rows / p.experts.max(1) } else { rows };
+        let n = of_expert(p.weight.rows);
         debug_assert_eq!(self.source.shape(p.weight.tensor).0.activation_kind(), Some(p.kind));
-        let arguments = vec![
+        let mut arguments = vec![
             self.weights.matrix(p.weight)?.into(),
             row_bytes.into(),
             (n as u32).into(),
@@ -371,12 +407,24 @@ impl Emitter<'_> {
             p.residual.into(),
             p.out.into(),
         ];
+        let mut all = n;
+        let mut most = n;
+        for i in 0..2 {
+            let Some((weight, bias, out)) = p.more.get(i).copied() else {
+                arguments.extend([Buffer::NONE.into(), Argument::U32(0), Buffer::NONE.into(), Buffer::NONE.into()]);
+                continue;
+            };
+            let n = of_expert(weight.rows);
+            (all, most) = (all + n, most.max(n));
+            let vector: Argument = self.vector(bias).into();
+            arguments.extend([self.weights.matrix(weight)?.into(), Argument::U32(n as u32), vector, out.into()]);
+        }
         let direct = matches!(ty.as_str(), "q4_k" | "q6_k" | "q8_0" | "f32" | "f16" | "bf16");
-        let warps = if n < 2048 { 2 } else { 4 };
+        let warps: u32 = if n < 2048 { 2 } else { 4 };
         let shared = if direct { 0 } else { warps * SCRATCH };
         let sets = if p.ids.is_some() { p.rows } else { 1 };
-        let bytes = u64::from(row_bytes) * n as u64 * sets as u64;
-        let grid = [n.div_ceil(warps as usize) as u32, p.rows as u32, 1];
+        let bytes = u64::from(row_bytes) * all as u64 * sets as u64;
+        let grid = [most.div_ceil(warps as usize) as u32, p.rows as u32, 1 + p.more.len() as u32];
         self.launch(&format!("gemv_{ty}"), grid, 32 * warps, shared, arguments, Label { operator, step: index, bytes })
     }
 
@@ -590,12 +638,8 @@ impl Emitter<'_> {
         let gate = b.work.part(work.gate, (4 * slots * ff) as u64)?;
         let up = b.work.part(work.up, (4 * slots * ff) as u64)?;
         let results = b.work.part(work.results, (4 * slots * width) as u64)?;
-        for (weight, x, bias, out) in [(of.gate, x, of.gate_bias, gate), (up_matrix, x_up, of.up_bias, up)] {
-            let (x, kind, _) = b.quantized(x)?;
-            let product =
-                Product { weight, x, kind, ids: Some(ids), experts, used, bias, residual: None, out, rows: slots };
-            self.product("experts gate and up", index, product)?;
-        }
+        let pair = [(of.gate, x, of.gate_bias, gate), (up_matrix, x_up, of.up_bias, up)];
+        self.pair("experts gate and up", index, pair, (Some(ids), experts, used), slots)?;
         let ty = self.source.shape(of.down.tensor).0;
         let kind = ty.activation_kind().ok_or_else(|| GpuError::NoKernel(format!("{ty} weights")))?;
         let memory = b.work.part(work.hidden, work.results - work.hidden)?;
@@ -620,6 +664,7 @@ impl Emitter<'_> {
             residual: None,
             out: results,
             rows: slots,
+            more: Vec::new(),
         };
         self.product("experts down", index, product)?;
         let arguments = vec![
