@@ -145,11 +145,11 @@ macro_rules! compiled {
     };
 }
 
-compiled!(avx2, "avx2,fma,f16c", Avx2, wide::Halves, false);
+compiled!(avx2, "avx2,fma,f16c", Avx2, wide::Halves<false>, false);
 compiled!(
     avx512_vnni,
     "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c",
     Avx512,
-    wide::Whole,
+    wide::Halves<true>,
     true
 );
