@@ -103,7 +103,9 @@ impl Card {
             Command::Clear(buffer) => {
                 let length = usize::try_from(buffer.bytes()).unwrap_or(0);
                 // SAFETY: the range lies in an allocation of this card.
-                check("cuMemsetD8Async", unsafe { result::memset_d8_async(buffer.address(), 0, length, stream) })
+                check("cuMemsetD8Async", unsafe {
+                    result::memset_d8_async(buffer.address(), 0, length, stream)
+                })
             }
         }
     }
@@ -303,7 +305,9 @@ impl Machine for Card {
         same_length("a read", from.bytes(), bytes.len() as u64)?;
         self.context.bind()?;
         // SAFETY: the range lies in an allocation of this card; the bytes outlive the wait below.
-        check("cuMemcpyDtoHAsync", unsafe { result::memcpy_dtoh_async(bytes, from.address(), self.stream.0) })?;
+        check("cuMemcpyDtoHAsync", unsafe {
+            result::memcpy_dtoh_async(bytes, from.address(), self.stream.0)
+        })?;
         self.synchronize()
     }
 

@@ -40,7 +40,11 @@ impl fmt::Display for CardInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (major, minor) = self.capability;
         let memory = self.memory as f64 / f64::from(1 << 30);
-        write!(f, "card {}: {}, {memory:.1} GiB, compute capability {major}.{minor}, {}", self.index, self.name, self.uuid)
+        write!(
+            f,
+            "card {}: {}, {memory:.1} GiB, compute capability {major}.{minor}, {}",
+            self.index, self.name, self.uuid
+        )
     }
 }
 

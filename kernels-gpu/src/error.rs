@@ -6,7 +6,9 @@ use crate::memory::megabytes;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GpuError {
     /// libcuda is not installed.
-    #[error("there is no NVIDIA driver on this machine: libcuda.so.1 was not found; --backend cpu runs without one")]
+    #[error(
+        "there is no NVIDIA driver on this machine: libcuda.so.1 was not found; --backend cpu runs without one"
+    )]
     NoDriver,
     /// The driver does not start.
     #[error("the NVIDIA driver does not start ({code}: {text}); --backend cpu runs without it")]
@@ -17,7 +19,9 @@ pub enum GpuError {
         text: String,
     },
     /// The driver is older than CUDA 12.0.
-    #[error("the NVIDIA driver knows CUDA {major}.{minor} only; version R525 or newer (CUDA 12.0) is needed; --backend cpu runs with any")]
+    #[error(
+        "the NVIDIA driver knows CUDA {major}.{minor} only; version R525 or newer (CUDA 12.0) is needed; --backend cpu runs with any"
+    )]
     OldDriver {
         /// CUDA version that it knows.
         major: i32,
@@ -36,7 +40,9 @@ pub enum GpuError {
         there: String,
     },
     /// The card is older than compute capability 8.0.
-    #[error("{name} has compute capability {major}.{minor}; 8.0 (Ampere) or newer is needed; --backend cpu runs with any")]
+    #[error(
+        "{name} has compute capability {major}.{minor}; 8.0 (Ampere) or newer is needed; --backend cpu runs with any"
+    )]
     OldCard {
         /// Its name.
         name: String,

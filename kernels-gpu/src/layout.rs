@@ -38,7 +38,12 @@ pub fn quantized_bytes(kind: ActivationKind, width: usize, rows: usize) -> u64 {
 ///
 /// # Errors
 /// The memory is too small.
-pub fn quantized(memory: Buffer, kind: ActivationKind, width: usize, rows: usize) -> Result<Quantized, GpuError> {
+pub fn quantized(
+    memory: Buffer,
+    kind: ActivationKind,
+    width: usize,
+    rows: usize,
+) -> Result<Quantized, GpuError> {
     let [quants, scales, sums] = row(kind, width).map(|bytes| bytes * rows as u64);
     let at_scales = quants.next_multiple_of(256);
     let at_sums = at_scales + scales.next_multiple_of(256);

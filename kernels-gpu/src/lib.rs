@@ -21,6 +21,6 @@ pub use driver::{CardInfo, cards, choose};
 pub use error::GpuError;
 pub use launch::{Argument, Command, KernelId, Launch, PinnedId, RecordingId};
 pub use machine::{LoadError, LoadItem, LoadSource, Machine};
+pub use memory::{Allocation, Buffer};
 #[cfg(feature = "simulated")]
 pub use simulated::SimulatedGrid;
-pub use memory::{Allocation, Buffer};

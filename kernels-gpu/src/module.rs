@@ -51,7 +51,9 @@ impl Module {
         };
         let which = Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
         // SAFETY: the function was just found.
-        let fixed = check("cuFuncGetAttribute", unsafe { result::function::get_function_attribute(function, which) })?;
+        let fixed = check("cuFuncGetAttribute", unsafe {
+            result::function::get_function_attribute(function, which)
+        })?;
         let dynamic = i32::try_from(shared).unwrap_or(i32::MAX) - fixed;
         let which = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: as above.

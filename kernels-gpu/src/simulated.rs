@@ -125,7 +125,9 @@ impl SimulatedGrid {
         let words: Vec<u64> = launch.arguments.iter().map(|argument| argument.word()).collect();
         self.launches += 1;
         // SAFETY: every address was found in this machine's memory; the launchers check the lengths.
-        match unsafe { bloomery_kernels_device::run_entry(name, launch.grid, launch.threads, launch.shared, &words) } {
+        match unsafe {
+            bloomery_kernels_device::run_entry(name, launch.grid, launch.threads, launch.shared, &words)
+        } {
             true => Ok(()),
             false => Err(GpuError::NoKernel(name.clone())),
         }
@@ -133,9 +135,11 @@ impl SimulatedGrid {
 }
 
 fn pinned_part(pinned: &mut [Block], id: PinnedId, at: u64, bytes: u64) -> Result<&mut [u8], GpuError> {
-    let range = |bytes| GpuError::Range { what: "pinned memory", from: at, to: at.saturating_add(bytes), bytes };
+    let range =
+        |bytes| GpuError::Range { what: "pinned memory", from: at, to: at.saturating_add(bytes), bytes };
     let block = pinned.get_mut(id.0).ok_or_else(|| range(bytes))?.bytes_mut();
-    let (at, bytes) = (usize::try_from(at).unwrap_or(usize::MAX), usize::try_from(bytes).unwrap_or(usize::MAX));
+    let (at, bytes) =
+        (usize::try_from(at).unwrap_or(usize::MAX), usize::try_from(bytes).unwrap_or(usize::MAX));
     let length = block.len() as u64;
     at.checked_add(bytes).and_then(|end| block.get_mut(at..end)).ok_or_else(|| range(length))
 }

@@ -29,7 +29,11 @@ fn pieces(items: &[LoadItem<'_>]) -> Vec<Piece> {
     let mut all = Vec::new();
     for (item, load) in items.iter().enumerate() {
         let bytes = load.to.bytes();
-        all.extend((0..bytes).step_by(PIECE as usize).map(|from| Piece { item, from, bytes: PIECE.min(bytes - from) }));
+        all.extend((0..bytes).step_by(PIECE as usize).map(|from| Piece {
+            item,
+            from,
+            bytes: PIECE.min(bytes - from),
+        }));
     }
     all
 }
@@ -69,7 +73,9 @@ pub(crate) fn upload(
             progress(there);
         }
         // A thread that panics is a bug: let it be seen.
-        workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })
 }
 
@@ -183,8 +189,14 @@ mod tests {
         let items = [item(0), item(5), item(2 * PIECE), item(2 * PIECE + 1)];
         let pieces = pieces(&items);
         let lengths: Vec<(usize, u64, u64)> = pieces.iter().map(|p| (p.item, p.from, p.bytes)).collect();
-        let expected =
-            [(1, 0, 5), (2, 0, PIECE), (2, PIECE, PIECE), (3, 0, PIECE), (3, PIECE, PIECE), (3, 2 * PIECE, 1)];
+        let expected = [
+            (1, 0, 5),
+            (2, 0, PIECE),
+            (2, PIECE, PIECE),
+            (3, 0, PIECE),
+            (3, PIECE, PIECE),
+            (3, 2 * PIECE, 1),
+        ];
         assert_eq!(lengths, expected);
     }
 }

@@ -72,7 +72,17 @@ impl<const V: usize> Sum<V> {
 }
 
 #[inline(always)]
-unsafe fn span<const V: usize>(place: &Place, shape: &Shape, q: *const f32, row: u32, kv: u32, position: u32, oldest: u32, first_page: u32, lane: u32) -> Sum<V> {
+unsafe fn span<const V: usize>(
+    place: &Place,
+    shape: &Shape,
+    q: *const f32,
+    row: u32,
+    kv: u32,
+    position: u32,
+    oldest: u32,
+    first_page: u32,
+    lane: u32,
+) -> Sum<V> {
     let mut out = Sum::<V>::new();
     let mut page_number = first_page;
     while page_number < first_page + SPAN && page_number * 32 <= position {
@@ -155,8 +165,10 @@ unsafe fn span<const V: usize>(place: &Place, shape: &Shape, q: *const f32, row:
                         1 => *values.cast::<f32>().add(token as usize * row_width + channel),
                         2 => f16_to_f32(*values.cast::<u16>().add(token as usize * row_width + channel)),
                         _ => {
-                            let block = values.add(token as usize * (row_width / 32 * 34) + channel / 32 * 34);
-                            f16_to_f32(*block.cast::<u16>()) * *block.add(2 + channel % 32).cast::<i8>() as f32
+                            let block =
+                                values.add(token as usize * (row_width / 32 * 34) + channel / 32 * 34);
+                            f16_to_f32(*block.cast::<u16>())
+                                * *block.add(2 + channel % 32).cast::<i8>() as f32
                         }
                     };
                     out.values[i] = fma(w, v, out.values[i]);
@@ -172,7 +184,15 @@ unsafe fn span<const V: usize>(place: &Place, shape: &Shape, q: *const f32, row:
 
 /// Ends a head: the sink, the division, the result.
 #[inline(always)]
-unsafe fn finish<const V: usize>(total: &Sum<V>, shape: &Shape, sinks: *const f32, row: u32, head: u32, out: *mut f32, lane: u32) {
+unsafe fn finish<const V: usize>(
+    total: &Sum<V>,
+    shape: &Shape,
+    sinks: *const f32,
+    row: u32,
+    head: u32,
+    out: *mut f32,
+    lane: u32,
+) {
     let (mut sum, mut factor) = (total.sum, 1.0f32);
     if !sinks.is_null() {
         let sink = *sinks.add(head as usize);
@@ -198,7 +218,15 @@ unsafe fn finish<const V: usize>(total: &Sum<V>, shape: &Shape, sinks: *const f3
 /// # Safety
 /// Every pointer leads to what the shapes say.
 #[inline(always)]
-pub unsafe fn attend<const V: usize>(place: Place, shape: Shape, sinks: *const f32, q: *const f32, out: *mut f32, partial: *mut f32, spans: u32) {
+pub unsafe fn attend<const V: usize>(
+    place: Place,
+    shape: Shape,
+    sinks: *const f32,
+    q: *const f32,
+    out: *mut f32,
+    partial: *mut f32,
+    spans: u32,
+) {
     let (row, kv, warp, lane) = (ctaid_x(), ctaid_y(), tid() >> 5, tid() & 31);
     let group = crate::warp::div(shape.heads, shape.kv_heads);
     if warp >= group {
@@ -206,7 +234,8 @@ pub unsafe fn attend<const V: usize>(place: Place, shape: Shape, sinks: *const f
     }
     let head = kv * group + warp;
     let position = *place.positions.add(row as usize);
-    let oldest = if shape.window != 0 && position + 1 > shape.window { position + 1 - shape.window } else { 0 };
+    let oldest =
+        if shape.window != 0 && position + 1 > shape.window { position + 1 - shape.window } else { 0 };
     let q = q.add(((row * shape.heads + head) * shape.key) as usize);
     let (first, last) = (oldest / (32 * SPAN), position / (32 * SPAN));
     if spans > 1 {
@@ -245,10 +274,18 @@ pub unsafe fn attend<const V: usize>(place: Place, shape: Shape, sinks: *const f
 /// # Safety
 /// Every pointer leads to what the shapes say.
 #[inline(always)]
-pub unsafe fn merge<const V: usize>(positions: *const u32, shape: Shape, sinks: *const f32, out: *mut f32, partial: *const f32, spans: u32) {
+pub unsafe fn merge<const V: usize>(
+    positions: *const u32,
+    shape: Shape,
+    sinks: *const f32,
+    out: *mut f32,
+    partial: *const f32,
+    spans: u32,
+) {
     let (row, head, lane) = (ctaid_x(), ctaid_y(), tid() & 31);
     let position = *positions.add(row as usize);
-    let oldest = if shape.window != 0 && position + 1 > shape.window { position + 1 - shape.window } else { 0 };
+    let oldest =
+        if shape.window != 0 && position + 1 > shape.window { position + 1 - shape.window } else { 0 };
     let (first, last) = (oldest / (32 * SPAN), position / (32 * SPAN));
     let mut total = Sum::<V>::new();
     let mut n = first;

@@ -79,10 +79,13 @@ fn run_block(threads: u32, stacks: &mut Vec<DefaultStack>, kernel: impl Fn() + C
         (0..threads).map(|tid| Box::new(Lane { tid, yielder: Cell::new(std::ptr::null()) })).collect();
     let mut coroutines: Vec<_> = (0..n)
         .map(|_| {
-            Coroutine::with_stack(stacks.pop().expect("a stack"), move |yielder: &Yielder<u32, Op>, _: u32| {
-                lane().yielder.set(yielder);
-                kernel();
-            })
+            Coroutine::with_stack(
+                stacks.pop().expect("a stack"),
+                move |yielder: &Yielder<u32, Op>, _: u32| {
+                    lane().yielder.set(yielder);
+                    kernel();
+                },
+            )
         })
         .collect();
     let mut waits: Vec<Option<Op>> = vec![None; n];
@@ -112,7 +115,10 @@ fn run_block(threads: u32, stacks: &mut Vec<DefaultStack>, kernel: impl Fn() + C
                 continue;
             }
             let kind = ops.iter().flatten().next().map(|op| op.kind());
-            assert!(ops.iter().all(|op| op.map(Op::kind) == kind), "warp {warp}: lanes part at a warp operation");
+            assert!(
+                ops.iter().all(|op| op.map(Op::kind) == kind),
+                "warp {warp}: lanes part at a warp operation"
+            );
             let value = |lane: usize| match ops[lane & 31] {
                 Some(Op::Xor(v, _) | Op::Index(v, _)) => v,
                 _ => 0,

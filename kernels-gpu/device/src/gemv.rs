@@ -80,7 +80,11 @@ pub unsafe fn gemv<W: WeightRow>(
         Row { qs: qs.add(x_row * cols as usize * 4), scales, sums }
     } else {
         let per = if W::SCALE == 32 { 8 } else { 1 };
-        Row { qs: qs.add(x_row * groups * 256), scales: scales.add(x_row * groups * per), sums: sums.add(x_row * groups * 16) }
+        Row {
+            qs: qs.add(x_row * groups * 256),
+            scales: scales.add(x_row * groups * per),
+            sums: sums.add(x_row * groups * 16),
+        }
     };
     let w_row = expert as usize * n as usize + row as usize;
     let scratch = shared().add(warp as usize * SCRATCH);
@@ -263,7 +267,11 @@ impl<F: Float> WeightRow for Floats<F> {
             let mut chain = 0.0f32;
             let mut i = start + (lane & 7);
             while i < end {
-                chain = bloomery_formats::float::fma(F::at(w.add(i as usize * F::BYTES)), *x.add(i as usize), chain);
+                chain = bloomery_formats::float::fma(
+                    F::at(w.add(i as usize * F::BYTES)),
+                    *x.add(i as usize),
+                    chain,
+                );
                 i += 8;
             }
             // A chain's missing last value counts as zero times zero, which changes only the sign of a zero.
@@ -289,7 +297,8 @@ impl WeightRow for Q4K {
         while first < blocks {
             // Loads of up to two rounds are under way before the first is used.
             let (b0, b1) = (first + (lane >> 3), first + 4 + (lane >> 3));
-            let (c0, c1) = (if b0 < blocks { b0 } else { blocks - 1 }, if b1 < blocks { b1 } else { blocks - 1 });
+            let (c0, c1) =
+                (if b0 < blocks { b0 } else { blocks - 1 }, if b1 < blocks { b1 } else { blocks - 1 });
             let (w0, w1) = (w.add(c0 as usize * 144), w.add(c1 as usize * 144));
             let (h0, q0) = (load16(w0), load16(w0.add(16 + 16 * l as usize)));
             let (h1, q1) = (load16(w1), load16(w1.add(16 + 16 * l as usize)));
@@ -397,7 +406,10 @@ impl WeightRow for Q80 {
             let b = (first + lane) as usize;
             if first + lane < blocks {
                 let block = w.add(34 * b).cast::<u16>();
-                let (a, c) = (load16_kept(x.qs.add(32 * b).cast::<u8>()), load16_kept(x.qs.add(32 * b + 16).cast::<u8>()));
+                let (a, c) = (
+                    load16_kept(x.qs.add(32 * b).cast::<u8>()),
+                    load16_kept(x.qs.add(32 * b + 16).cast::<u8>()),
+                );
                 let mut isum = 0i32;
                 let mut i = 0;
                 while i < 8 {
@@ -427,11 +439,27 @@ pub mod embed {
         ///
         /// # Safety
         /// The row is there.
-        unsafe fn put(row: *const u8, group: u32, cols: u32, scratch: *mut u8, lane: u32, scale: f32, out: *mut f32);
+        unsafe fn put(
+            row: *const u8,
+            group: u32,
+            cols: u32,
+            scratch: *mut u8,
+            lane: u32,
+            scale: f32,
+            out: *mut f32,
+        );
     }
     impl<F: GroupFormat> Table for Groups<F> {
         #[inline(always)]
-        unsafe fn put(row: *const u8, group: u32, _cols: u32, scratch: *mut u8, lane: u32, by: f32, out: *mut f32) {
+        unsafe fn put(
+            row: *const u8,
+            group: u32,
+            _cols: u32,
+            scratch: *mut u8,
+            lane: u32,
+            by: f32,
+            out: *mut f32,
+        ) {
             let unpacked = &mut *align(scratch, lane).cast::<Group>();
             let bytes = F::TYPE.block_bytes();
             F::unpack(from_raw_parts(row.add(group as usize * bytes), bytes), unpacked);
@@ -440,7 +468,11 @@ pub mod embed {
                 let s = j >> 4;
                 let scale = unpacked.d * *unpacked.scale.as_ptr().add(s) as f32;
                 let product = scale * *unpacked.q.as_ptr().add(j) as f32;
-                let value = if F::HAS_MIN { product - unpacked.dmin * *unpacked.min.as_ptr().add(s) as f32 } else { product };
+                let value = if F::HAS_MIN {
+                    product - unpacked.dmin * *unpacked.min.as_ptr().add(s) as f32
+                } else {
+                    product
+                };
                 *out.add(j) = if by != 1.0 { value * by } else { value };
                 j += 1;
             }
@@ -448,7 +480,15 @@ pub mod embed {
     }
     impl<F: BlockFormat> Table for Block32<F> {
         #[inline(always)]
-        unsafe fn put(row: *const u8, group: u32, cols: u32, scratch: *mut u8, lane: u32, by: f32, out: *mut f32) {
+        unsafe fn put(
+            row: *const u8,
+            group: u32,
+            cols: u32,
+            scratch: *mut u8,
+            lane: u32,
+            by: f32,
+            out: *mut f32,
+        ) {
             let unpacked = &mut *align(scratch, lane).cast::<Blocks>();
             let (bytes, per) = (F::TYPE.block_bytes(), F::TYPE.block_len() / 32);
             let mut i = 0;
@@ -486,7 +526,15 @@ pub mod embed {
     /// # Safety
     /// Every pointer leads to what the shapes say.
     #[inline(always)]
-    pub unsafe fn embed<T: Table>(table: *const u8, row_bytes: u32, tokens_there: u32, cols: u32, by: f32, tokens: *const u32, out: *mut f32) {
+    pub unsafe fn embed<T: Table>(
+        table: *const u8,
+        row_bytes: u32,
+        tokens_there: u32,
+        cols: u32,
+        by: f32,
+        tokens: *const u32,
+        out: *mut f32,
+    ) {
         let group = ctaid_x() * 32 + tid();
         if group * 256 >= cols {
             return;

@@ -21,8 +21,8 @@ mod attention;
 mod entries;
 mod gemv;
 mod heads;
-mod rows;
 mod route;
+mod rows;
 mod warp;
 
 #[cfg(not(target_arch = "nvptx64"))]

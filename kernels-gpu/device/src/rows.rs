@@ -197,7 +197,13 @@ pub unsafe fn rows(
             let g = crate::warp::div(i, group);
             let mut v = *values.add(i as usize) * *inverses.add(g as usize);
             if !weight.is_null() {
-                let at = if weight_len == width { i } else if weight_len == group { i - g * group } else { rem(i, weight_len) };
+                let at = if weight_len == width {
+                    i
+                } else if weight_len == group {
+                    i - g * group
+                } else {
+                    rem(i, weight_len)
+                };
                 v *= *weight.add(at as usize);
             }
             *values.add(i as usize) = v;
@@ -221,7 +227,13 @@ pub unsafe fn rows(
         let mut g = warp;
         while g * 256 < width {
             let at = row * groups + g as usize;
-            quantize_group(values.add(256 * g as usize), lane, qs.add(256 * at), scales.add(at), sums.add(16 * at));
+            quantize_group(
+                values.add(256 * g as usize),
+                lane,
+                qs.add(256 * at),
+                scales.add(at),
+                sums.add(16 * at),
+            );
             g += warps;
         }
     }
@@ -309,7 +321,14 @@ pub unsafe fn pointwise(
 /// # Safety
 /// Every pointer leads to what the shapes say.
 #[inline(always)]
-pub unsafe fn combine(results: *const f32, factors: *const f32, used: u32, width: u32, residual: *const f32, out: *mut f32) {
+pub unsafe fn combine(
+    results: *const f32,
+    factors: *const f32,
+    used: u32,
+    width: u32,
+    residual: *const f32,
+    out: *mut f32,
+) {
     let i = ctaid_x() * ntid() + tid();
     if i >= width {
         return;

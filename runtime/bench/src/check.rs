@@ -26,7 +26,8 @@ const ROWS: [usize; 5] = [1, 2, 7, 33, 300];
 /// Something differed or could not run.
 pub fn run(words: &[String]) -> Result<(), String> {
     let (flags, models): (Vec<&String>, Vec<&String>) = words.iter().partition(|word| word.starts_with("--"));
-    let seats: Vec<PathBuf> = flags.iter().filter_map(|flag| flag.strip_prefix("--seats-dir=")).map(PathBuf::from).collect();
+    let seats: Vec<PathBuf> =
+        flags.iter().filter_map(|flag| flag.strip_prefix("--seats-dir=")).map(PathBuf::from).collect();
     let known = |flag: &&&String| flag.as_str() == "--only-models" || flag.starts_with("--seats-dir=");
     if let Some(unknown) = flags.iter().find(|flag| !known(flag)) {
         return Err(format!("gpu-check takes models, --only-models and --seats-dir=FOLDER, not {unknown}"));
@@ -171,8 +172,10 @@ fn experts(ty: WeightType) -> usize {
         let (program, tensors) = program(ty)?;
         let options = CpuOptions { max_tokens: 512, store_tokens: 512, ..CpuOptions::default() };
         let cpu = CpuExecutor::new(&program, tensors.clone(), &options).map_err(|error| error.to_string())?;
-        let options = CudaOptions { max_tail: 512, max_tokens: 512, store_tokens: 512, ..CudaOptions::default() };
-        let cuda = CudaExecutor::open(&program, tensors.clone(), &Default::default(), &options).map_err(|error| error.to_string())?;
+        let options =
+            CudaOptions { max_tail: 512, max_tokens: 512, store_tokens: 512, ..CudaOptions::default() };
+        let cuda = CudaExecutor::open(&program, tensors.clone(), &Default::default(), &options)
+            .map_err(|error| error.to_string())?;
         Ok((cpu, cuda))
     };
     let (mut cpu, mut cuda) = match prepared() {
@@ -189,13 +192,19 @@ fn experts(ty: WeightType) -> usize {
             executor.drop_sequence(sequence);
             Ok(out)
         };
-        let outcome = run(&mut cpu).and_then(|expected| same_bits(&expected, &run(&mut cuda)?, WIDTH as usize));
+        let outcome =
+            run(&mut cpu).and_then(|expected| same_bits(&expected, &run(&mut cuda)?, WIDTH as usize));
         wrong += report(&check, &rows.to_string(), outcome);
     }
     wrong
 }
 
-fn steps(tokens: &[u32], first: usize, sequence: SequenceId, wants: impl Fn(usize) -> (bool, bool)) -> Vec<Row> {
+fn steps(
+    tokens: &[u32],
+    first: usize,
+    sequence: SequenceId,
+    wants: impl Fn(usize) -> (bool, bool),
+) -> Vec<Row> {
     let row = |(i, token): (usize, &u32)| {
         let (wants_logits, wants_hidden) = wants(first + i);
         Row { token: *token, position: first + i, sequence, wants_logits, wants_hidden }
@@ -238,7 +247,8 @@ fn model(path: &str, seats: &[PathBuf]) -> usize {
         options.kv_unified = Some(true);
         Ok(Model::open(&options, &mut |_| {}).map_err(|error| error.to_string())?.into_executor())
     };
-    let name = PathBuf::from(path).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let name =
+        PathBuf::from(path).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let (mut cpu, mut cuda) = match open(Backend::Cpu).and_then(|cpu| Ok((cpu, open(Backend::Cuda)?))) {
         Ok(both) => both,
         Err(why) => return report(&name, "all", Err(why)),
@@ -246,7 +256,8 @@ fn model(path: &str, seats: &[PathBuf]) -> usize {
     let mut wrong = 0;
     let n_vocab = cpu.shape().n_vocab;
     for prompt in [1, 7, 40, 300] {
-        let pair = text(cpu.as_mut(), prompt, prompt, 24).and_then(|a| Ok((a, text(cuda.as_mut(), prompt, prompt, 24)?)));
+        let pair = text(cpu.as_mut(), prompt, prompt, 24)
+            .and_then(|a| Ok((a, text(cuda.as_mut(), prompt, prompt, 24)?)));
         let rows = prompt.to_string();
         match pair {
             Err(why) => wrong += report(&format!("{name} runs"), &rows, Err(why)),
@@ -260,15 +271,20 @@ fn model(path: &str, seats: &[PathBuf]) -> usize {
                 wrong += report(&format!("{name} greedy text"), &rows, same);
                 let bits = same_bits(&a.logits, &b.logits, n_vocab);
                 // Told, not counted: attention on the card may add in another order.
-                println!("| {name} logits' bits | {rows} | {} |", bits.map_or_else(|why| why, |()| "equal".into()));
-                let steps = text(cuda.as_mut(), prompt, 5, 24).and_then(|c| same_bits(&b.logits, &c.logits, n_vocab));
+                println!(
+                    "| {name} logits' bits | {rows} | {} |",
+                    bits.map_or_else(|why| why, |()| "equal".into())
+                );
+                let steps =
+                    text(cuda.as_mut(), prompt, 5, 24).and_then(|c| same_bits(&b.logits, &c.logits, n_vocab));
                 wrong += report(&format!("{name} on the card, whole against steps of 5"), &rows, steps);
             }
         }
     }
     for streams in [2, 8] {
         let outcome = side_by_side(cuda.as_mut(), streams);
-        wrong += report(&format!("{name} on the card, side by side against alone"), &streams.to_string(), outcome);
+        wrong +=
+            report(&format!("{name} on the card, side by side against alone"), &streams.to_string(), outcome);
     }
     wrong
 }

@@ -81,9 +81,7 @@ impl Admitted {
         let mut first_row = 0;
         for group in &mut self.groups {
             let sequence = group.sequence;
-            sequences
-                .grow(sequence, group.rows)
-                .map_err(|error| StepError::Sequence { sequence, error })?;
+            sequences.grow(sequence, group.rows).map_err(|error| StepError::Sequence { sequence, error })?;
             group.first_row = first_row;
             first_row += group.rows;
         }

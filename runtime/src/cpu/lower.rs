@@ -120,7 +120,11 @@ impl Lowering<'_> {
             };
             let width = self.width(value);
             let to = self.new_slot(Class::Rows { width });
-            self.out.steps.push(Step { work: Work::Gather { from, width, to }, place: "gather".into(), shows: vec![] });
+            self.out.steps.push(Step {
+                work: Work::Gather { from, width, to },
+                place: "gather".into(),
+                shows: vec![],
+            });
             self.slot_of.insert(value, to);
         }
         self.out.tail = self.out.steps.len();
@@ -194,7 +198,11 @@ impl Lowering<'_> {
                 let (x, width, out) =
                     (self.operand(node, 0)?, self.width(node.ins[0]), self.result(node, 0)?);
                 let rope_index = self.rope(node, rope)?;
-                self.out.steps.push(Step { work: Work::Copy { x, width, out }, place: node.label(), shows: vec![] });
+                self.out.steps.push(Step {
+                    work: Work::Copy { x, width, out },
+                    place: node.label(),
+                    shows: vec![],
+                });
                 self.push(Work::Rotate { x: out, width, head: rope.head as usize, rope: rope_index }, node);
             }
             Op::Append { .. } => self.append(index)?,
@@ -431,7 +439,11 @@ impl Lowering<'_> {
         let joined = self.norm_step.get(&value).copied().filter(|_| self.fuse);
         match joined.map(|step| &mut self.out.steps[step].work) {
             Some(Work::Norm { quantized, .. }) if quantized.len() < 2 => quantized.push(out),
-            _ => self.out.steps.push(Step { work: Work::Quantize { x, out }, place: "quantize".into(), shows: vec![] }),
+            _ => self.out.steps.push(Step {
+                work: Work::Quantize { x, out },
+                place: "quantize".into(),
+                shows: vec![],
+            }),
         }
         self.quantized.insert((value, kind), out);
         Ok(out)

@@ -33,7 +33,6 @@ pub(crate) struct Emitted {
     pub labels: Vec<Label>,
 }
 
-
 /// Keys of a span of attention: `SPAN` pages in the device crate.
 pub(crate) const SPAN_TOKENS: usize = 128;
 /// Steps of at most so many rows spread the spans of a row over blocks.
@@ -79,7 +78,8 @@ impl ExpertWork {
         let half = (4 * slots * ff).next_multiple_of(256) as u64;
         // Whatever form the down matrix needs fits the room of f32 rows and their scales.
         let hidden = layout::quantized_bytes(ActivationKind::F32, ff.next_multiple_of(256), slots) + 256;
-        let hidden = hidden.max(layout::quantized_bytes(ActivationKind::Q8Block32, ff, slots)).next_multiple_of(256);
+        let hidden =
+            hidden.max(layout::quantized_bytes(ActivationKind::Q8Block32, ff, slots)).next_multiple_of(256);
         let results = (4 * slots * width).next_multiple_of(256) as u64;
         ExpertWork {
             gate: 0,
@@ -187,18 +187,31 @@ impl Emitter<'_> {
                     values(*out, weight.cols)?.into(),
                 ];
                 let grid = [weight.cols.div_ceil(256 * 32) as u32, rows as u32, 1];
-                let label = Label { operator: "embed", step: index, bytes: u64::from(row_bytes) * rows as u64 };
+                let label =
+                    Label { operator: "embed", step: index, bytes: u64::from(row_bytes) * rows as u64 };
                 self.launch(&format!("embed_{ty}"), grid, 32, SCRATCH, arguments, label)
             }
             Work::Norm { x, width, norm, out, quantized } => {
                 let quantized = self.targets(quantized)?;
-                let job = RowJob { norm: Some(*norm), width: *width, out: Some(values(*out, *width)?), quantized, ..RowJob::default() };
+                let job = RowJob {
+                    norm: Some(*norm),
+                    width: *width,
+                    out: Some(values(*out, *width)?),
+                    quantized,
+                    ..RowJob::default()
+                };
                 self.row_job("norm and quantise", index, values(*x, *width)?, rows, job)
             }
             Work::Quantize { x, out } => {
                 let quantized = self.targets(std::slice::from_ref(out))?;
                 let width = b.quantized(*out)?.2;
-                self.row_job("quantise", index, values(*x, width)?, rows, RowJob { width, quantized, ..RowJob::default() })
+                self.row_job(
+                    "quantise",
+                    index,
+                    values(*x, width)?,
+                    rows,
+                    RowJob { width, quantized, ..RowJob::default() },
+                )
             }
             Work::Project { x, items } => {
                 let (x, kind, _) = b.quantized(*x)?;
@@ -215,7 +228,9 @@ impl Emitter<'_> {
                             && other.weight.cols == item.weight.cols
                             && other.residual.is_none();
                         match joins {
-                            true => more.push((other.weight, other.bias, values(other.out, other.weight.rows)?)),
+                            true => {
+                                more.push((other.weight, other.bias, values(other.out, other.weight.rows)?))
+                            }
                             false => rest.push(other),
                         }
                     }
@@ -299,7 +314,8 @@ impl Emitter<'_> {
                 };
                 self.pointwise(index, values(*gate, *width)?, rows, job, values(*out, *width)?)
             }
-            Work::Add { a, b: other, width, one: single, out } | Work::Mul { a, b: other, width, one: single, out } => {
+            Work::Add { a, b: other, width, one: single, out }
+            | Work::Mul { a, b: other, width, one: single, out } => {
                 let right = if *single { 1 } else { *width };
                 let job = Pointwise {
                     mode: u32::from(matches!(step.work, Work::Mul { .. })),
@@ -328,7 +344,13 @@ impl Emitter<'_> {
                 let total: usize = parts.iter().map(|(_, width)| width).sum();
                 let mut at = 0;
                 for (part, width) in parts {
-                    let job = Pointwise { mode: 6, piece: [*width, 0, *width], out_width: total, out_at: at, ..one(*width) };
+                    let job = Pointwise {
+                        mode: 6,
+                        piece: [*width, 0, *width],
+                        out_width: total,
+                        out_at: at,
+                        ..one(*width)
+                    };
                     self.pointwise(index, values(*part, *width)?, rows, job, values(*out, total)?)?;
                     at += width;
                 }
@@ -336,7 +358,12 @@ impl Emitter<'_> {
             }
             Work::Slice { x, width, group, start, take, out } => {
                 let taken = width / group * take;
-                let job = Pointwise { mode: 6, piece: [*group, *start, *take], widths: [*width, 0, 0], ..one(taken) };
+                let job = Pointwise {
+                    mode: 6,
+                    piece: [*group, *start, *take],
+                    widths: [*width, 0, 0],
+                    ..one(taken)
+                };
                 self.pointwise(index, values(*x, *width)?, rows, job, values(*out, taken)?)
             }
             Work::Copy { x, width, out } => {
@@ -363,7 +390,10 @@ impl Emitter<'_> {
     }
 
     fn targets(&self, slots: &[Slot]) -> Result<Vec<(Quantized, ActivationKind)>> {
-        slots.iter().map(|slot| self.buffers.quantized(*slot).map(|(arrays, kind, _)| (arrays, kind))).collect()
+        slots
+            .iter()
+            .map(|slot| self.buffers.quantized(*slot).map(|(arrays, kind, _)| (arrays, kind)))
+            .collect()
     }
 
     /// Two products, in one launch where type and activations are the same.
@@ -376,12 +406,14 @@ impl Emitter<'_> {
         rows: usize,
     ) -> Result<()> {
         let ty = |matrix: TensorRef| self.source.shape(matrix.tensor).0;
-        let joins = ty(pair[0].0) == ty(pair[1].0) && pair[0].1 == pair[1].1 && pair[0].0.cols == pair[1].0.cols;
+        let joins =
+            ty(pair[0].0) == ty(pair[1].0) && pair[0].1 == pair[1].1 && pair[0].0.cols == pair[1].0.cols;
         let list = if joins { &pair[..1] } else { &pair[..] };
         for (weight, x, bias, out) in list.iter().copied() {
             let (x, kind, _) = self.buffers.quantized(x)?;
             let more = if joins { vec![(pair[1].0, pair[1].2, pair[1].3)] } else { Vec::new() };
-            let product = Product { weight, x, kind, ids, experts, used, bias, residual: None, out, rows, more };
+            let product =
+                Product { weight, x, kind, ids, experts, used, bias, residual: None, out, rows, more };
             self.product(operator, index, product)?;
         }
         Ok(())
@@ -411,13 +443,23 @@ impl Emitter<'_> {
         let mut most = n;
         for i in 0..2 {
             let Some((weight, bias, out)) = p.more.get(i).copied() else {
-                arguments.extend([Buffer::NONE.into(), Argument::U32(0), Buffer::NONE.into(), Buffer::NONE.into()]);
+                arguments.extend([
+                    Buffer::NONE.into(),
+                    Argument::U32(0),
+                    Buffer::NONE.into(),
+                    Buffer::NONE.into(),
+                ]);
                 continue;
             };
             let n = of_expert(weight.rows);
             (all, most) = (all + n, most.max(n));
             let vector: Argument = self.vector(bias).into();
-            arguments.extend([self.weights.matrix(weight)?.into(), Argument::U32(n as u32), vector, out.into()]);
+            arguments.extend([
+                self.weights.matrix(weight)?.into(),
+                Argument::U32(n as u32),
+                vector,
+                out.into(),
+            ]);
         }
         let direct = matches!(ty.as_str(), "q4_k" | "q6_k" | "q8_0" | "f32" | "f16" | "bf16");
         let warps: u32 = if n < 2048 { 2 } else { 4 };
@@ -425,10 +467,24 @@ impl Emitter<'_> {
         let sets = if p.ids.is_some() { p.rows } else { 1 };
         let bytes = u64::from(row_bytes) * all as u64 * sets as u64;
         let grid = [most.div_ceil(warps as usize) as u32, p.rows as u32, 1 + p.more.len() as u32];
-        self.launch(&format!("gemv_{ty}"), grid, 32 * warps, shared, arguments, Label { operator, step: index, bytes })
+        self.launch(
+            &format!("gemv_{ty}"),
+            grid,
+            32 * warps,
+            shared,
+            arguments,
+            Label { operator, step: index, bytes },
+        )
     }
 
-    fn row_job(&mut self, operator: &'static str, index: u32, x: Buffer, rows: usize, job: RowJob) -> Result<()> {
+    fn row_job(
+        &mut self,
+        operator: &'static str,
+        index: u32,
+        x: Buffer,
+        rows: usize,
+        job: RowJob,
+    ) -> Result<()> {
         let find = |kind| job.quantized.iter().find(|(_, k)| *k == kind).map(|(arrays, _)| *arrays);
         let (wide, narrow) = (find(ActivationKind::Q8K), find(ActivationKind::Q8Block32));
         let plain = find(ActivationKind::F32).map(|arrays| arrays.quants);
@@ -484,7 +540,14 @@ impl Emitter<'_> {
             out.into(),
         ];
         let label = Label { operator: "point-wise", step: index, bytes: 0 };
-        self.launch("pointwise_any", [job.width.div_ceil(128) as u32, rows as u32, 1], 128, 0, arguments, label)
+        self.launch(
+            "pointwise_any",
+            [job.width.div_ceil(128) as u32, rows as u32, 1],
+            128,
+            0,
+            arguments,
+            label,
+        )
     }
 
     fn place(&self) -> Vec<Argument> {
@@ -519,8 +582,18 @@ impl Emitter<'_> {
                 AppendedFrom::Slot(slot) => {
                     let width = b.sizes().part(append.part).1.width;
                     // Any division into heads will do: whole blocks of 32 where they divide it.
-                    let head = [128, 64, 32].into_iter().find(|head| width.is_multiple_of(*head)).unwrap_or(width.min(512));
-                    parts.push(PartOf { x: b.rows_of(slot, rows, width)?, width, head, norm: None, rope: None, store: Some(append.part) });
+                    let head = [128, 64, 32]
+                        .into_iter()
+                        .find(|head| width.is_multiple_of(*head))
+                        .unwrap_or(width.min(512));
+                    parts.push(PartOf {
+                        x: b.rows_of(slot, rows, width)?,
+                        width,
+                        head,
+                        norm: None,
+                        rope: None,
+                        store: Some(append.part),
+                    });
                 }
             }
         }

@@ -81,12 +81,18 @@ impl Prepared {
         if !missing.is_empty() {
             return Err(CudaError::Missing { missing });
         }
-        let (specs, parts) = crate::cpu::executor::page_parts(program, graph, options.cache_key, options.cache_value);
+        let (specs, parts) =
+            crate::cpu::executor::page_parts(program, graph, options.cache_key, options.cache_value);
         let lowered = crate::cpu::lower::lower(program, graph, source, &parts, true)?;
         let weights = WeightPlan::new(&lowered, source);
         let sizes = Sizes::new(&lowered, &specs, options)?;
-        let fingerprint =
-            crate::cpu::executor::fingerprint(program, source, options.cache_key, options.cache_value, "cuda");
+        let fingerprint = crate::cpu::executor::fingerprint(
+            program,
+            source,
+            options.cache_key,
+            options.cache_value,
+            "cuda",
+        );
         Ok(Prepared { lowered, weights, sizes, fingerprint, specs })
     }
 
@@ -153,7 +159,8 @@ impl CudaExecutor {
         let table_pages = options.max_tokens.div_ceil(PAGE_TOKENS);
         let bytes = InputBlock::bytes(options.max_rows, options.max_sequences, table_pages);
         let block = machine.allocate("step input", bytes, "--ctx-size and --parallel make it smaller")?;
-        let input = InputBlock::new(machine.pin(bytes)?, block, options.max_rows, options.max_sequences, table_pages);
+        let input =
+            InputBlock::new(machine.pin(bytes)?, block, options.max_rows, options.max_sequences, table_pages);
         let rotations = Rotations::new(&mut *machine, &lowered, options.max_tokens)?;
         let weights = CardWeights::load(&mut *machine, &weights, &lowered, &*source, progress)?;
         let n_vocab = lowered.logits.map_or(0, |(_, width)| width);
@@ -318,7 +325,8 @@ impl CudaExecutor {
             }
             self.machine.wait()?;
             self.look_for_faults()?;
-            if let (Some((slot, width)), true) = (self.lowered.hidden, part.iter().any(|(_, hidden)| *hidden)) {
+            if let (Some((slot, width)), true) = (self.lowered.hidden, part.iter().any(|(_, hidden)| *hidden))
+            {
                 let mut all = vec![0f32; turn * width];
                 let from = self.buffers.rows_of(slot, turn, width)?;
                 self.machine.read(from, bytemuck::cast_slice_mut(&mut all))?;
@@ -354,7 +362,11 @@ impl CudaExecutor {
             _ => "an overflow of a table",
         };
         let place = self.lowered.steps.get(step as usize).map_or("", |step| step.place());
-        let group = self.admitted.groups.iter().find(|group| (group.first_row..group.first_row + group.rows).contains(&row));
+        let group = self
+            .admitted
+            .groups
+            .iter()
+            .find(|group| (group.first_row..group.first_row + group.rows).contains(&row));
         let Some(group) = group.or(self.admitted.groups.first()) else { return Ok(()) };
         let error = SequenceError::Failed(format!("the card met {what} at step {step} {place} (row {row})"));
         tracing::error!(%error, "a kernel reported a fault");
@@ -373,7 +385,8 @@ impl CudaExecutor {
         let depth = PROFILE_DEPTH.min(self.shape.max_tokens.saturating_sub(2));
         for position in (0..depth).step_by(self.shape.max_rows) {
             let end = depth.min(position + self.shape.max_rows);
-            let rows: Vec<Row> = (position..end).map(|position| profile_row(position, sequence, self.tokens)).collect();
+            let rows: Vec<Row> =
+                (position..end).map(|position| profile_row(position, sequence, self.tokens)).collect();
             self.run(&rows).map_err(|error| failed(&error))?;
         }
         let last = Row { wants_logits: true, ..profile_row(depth, sequence, self.tokens) };
@@ -412,7 +425,11 @@ impl Executor for CudaExecutor {
 
     fn capacity(&self) -> Capacity {
         let store = &self.sequences.store;
-        Capacity { page_tokens: PAGE_TOKENS, pages_total: store.pages_total(), pages_free: store.pages_free() }
+        Capacity {
+            page_tokens: PAGE_TOKENS,
+            pages_total: store.pages_total(),
+            pages_free: store.pages_free(),
+        }
     }
 
     fn pages_to_grow(&self, sequence: SequenceId, n_tokens: usize) -> Result<usize, SequenceError> {

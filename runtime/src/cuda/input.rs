@@ -110,7 +110,11 @@ impl InputBlock {
             let now = pages(group.sequence).unwrap_or_default();
             let mirror = &mut self.mirror[table];
             // Past the end of the text the old numbers may stay: nobody reads them.
-            let first = now.iter().zip(mirror.iter()).position(|(a, b)| a != b).unwrap_or(now.len().min(mirror.len()));
+            let first = now
+                .iter()
+                .zip(mirror.iter())
+                .position(|(a, b)| a != b)
+                .unwrap_or(now.len().min(mirror.len()));
             if first < now.len() {
                 mirror.truncate(first);
                 mirror.extend_from_slice(&now[first..]);
@@ -184,7 +188,8 @@ impl InputBlock {
         let table = match self.held.len() < self.tables {
             true => (0..self.tables).find(|t| self.held.values().all(|(held, _)| held != t)).unwrap_or(0),
             false => {
-                let oldest = self.held.iter().min_by_key(|(_, (_, used))| *used).map(|(id, (table, _))| (*id, *table));
+                let oldest =
+                    self.held.iter().min_by_key(|(_, (_, used))| *used).map(|(id, (table, _))| (*id, *table));
                 let (id, table) = oldest.unwrap_or((sequence, 0));
                 self.held.remove(&id);
                 table

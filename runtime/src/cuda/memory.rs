@@ -28,11 +28,7 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    pub fn new(
-        lowered: &Lowered,
-        specs: &[PartSpec],
-        options: &CudaOptions,
-    ) -> Result<Sizes, CudaError> {
+    pub fn new(lowered: &Lowered, specs: &[PartSpec], options: &CudaOptions) -> Result<Sizes, CudaError> {
         let max_tail = options.max_tail.min(options.max_rows);
         let mut lives: Vec<Option<Lifetime>> = vec![None; lowered.slots.len()];
         let mut rows = vec![0usize; lowered.slots.len()];
@@ -199,7 +195,12 @@ impl CardBuffers {
     }
 
     /// The rows that were copied.
-    pub fn logits<'a>(&self, machine: &'a mut dyn Machine, rows: usize, width: usize) -> Result<&'a [f32], GpuError> {
+    pub fn logits<'a>(
+        &self,
+        machine: &'a mut dyn Machine,
+        rows: usize,
+        width: usize,
+    ) -> Result<&'a [f32], GpuError> {
         let values: &[f32] = bytemuck::cast_slice(machine.pinned(self.logits_pinned)?);
         Ok(&values[..(rows * width).min(values.len())])
     }

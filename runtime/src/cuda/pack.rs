@@ -49,7 +49,8 @@ mod tests {
     #[test]
     fn values_that_do_not_meet_share() {
         let value = |first, last, bytes| Lifetime { first, last, bytes };
-        let (offsets, total) = pack(&[value(0, 1, 1000), value(2, 3, 1000), value(1, 2, 300), value(0, 9, 0)]);
+        let (offsets, total) =
+            pack(&[value(0, 1, 1000), value(2, 3, 1000), value(1, 2, 300), value(0, 9, 0)]);
         assert_eq!(offsets, [0, 0, 1024, 0]);
         assert_eq!(total, 1536);
         assert_eq!(pack(&[]), (vec![], 0));

@@ -36,7 +36,12 @@ pub struct Profile {
 const REPLAYS: usize = 9;
 
 /// Measures a step's launches. Their results are of no use afterwards.
-pub(crate) fn measure(machine: &mut dyn Machine, rows: usize, emitted: &Emitted, bandwidth: f64) -> Result<Profile, GpuError> {
+pub(crate) fn measure(
+    machine: &mut dyn Machine,
+    rows: usize,
+    emitted: &Emitted,
+    bandwidth: f64,
+) -> Result<Profile, GpuError> {
     let mut groups: BTreeMap<&str, (Vec<Command>, u64)> = BTreeMap::new();
     for (command, label) in emitted.commands.iter().zip(&emitted.labels) {
         let group = groups.entry(label.operator).or_default();
@@ -47,7 +52,12 @@ pub(crate) fn measure(machine: &mut dyn Machine, rows: usize, emitted: &Emitted,
     let mut operators = Vec::with_capacity(groups.len());
     for (operator, (commands, bytes)) in groups {
         let time = replayed(machine, &commands)?;
-        operators.push(OperatorTime { operator: operator.to_string(), launches: commands.len(), time, bytes });
+        operators.push(OperatorTime {
+            operator: operator.to_string(),
+            launches: commands.len(),
+            time,
+            bytes,
+        });
     }
     operators.sort_by_key(|operator| std::cmp::Reverse(operator.time));
     Ok(Profile { rows, operators, step, bandwidth })
@@ -64,7 +74,9 @@ fn replayed(machine: &mut dyn Machine, commands: &[Command]) -> Result<Duration,
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let microseconds = |time: Duration| time.as_secs_f64() * 1e6;
-        let share = |bytes: u64, time: Duration| 100.0 * bytes as f64 / time.as_secs_f64().max(1e-12) / self.bandwidth.max(1.0);
+        let share = |bytes: u64, time: Duration| {
+            100.0 * bytes as f64 / time.as_secs_f64().max(1e-12) / self.bandwidth.max(1.0)
+        };
         let launches: usize = self.operators.iter().map(|operator| operator.launches).sum();
         let bytes: u64 = self.operators.iter().map(|operator| operator.bytes).sum();
         writeln!(

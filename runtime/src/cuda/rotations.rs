@@ -19,7 +19,11 @@ pub(crate) fn bytes_per_token(lowered: &Lowered) -> usize {
 }
 
 impl Rotations {
-    pub fn new(machine: &mut dyn Machine, lowered: &Lowered, positions: usize) -> Result<Rotations, CudaError> {
+    pub fn new(
+        machine: &mut dyn Machine,
+        lowered: &Lowered,
+        positions: usize,
+    ) -> Result<Rotations, CudaError> {
         let mut tables = Vec::with_capacity(lowered.ropes.len());
         let mut known: Vec<(&RopeSpec, Buffer)> = Vec::new();
         for rope in &lowered.ropes {
@@ -44,7 +48,12 @@ impl Rotations {
     }
 }
 
-fn fill(machine: &mut dyn Machine, spec: &RopeSpec, table: Buffer, positions: usize) -> Result<(), CudaError> {
+fn fill(
+    machine: &mut dyn Machine,
+    spec: &RopeSpec,
+    table: Buffer,
+    positions: usize,
+) -> Result<(), CudaError> {
     let pairs = spec.frequencies.len();
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let starts: Vec<usize> = (0..positions).step_by(CHUNK).collect();

@@ -76,7 +76,8 @@ fn golden_models_equal_the_cpu_bit_for_bit() {
         eprintln!("skipped: no golden kit");
         return;
     };
-    let mut files: Vec<_> = std::fs::read_dir(kit.join("qwen3moe")).unwrap().map(|e| e.unwrap().path()).collect();
+    let mut files: Vec<_> =
+        std::fs::read_dir(kit.join("qwen3moe")).unwrap().map(|e| e.unwrap().path()).collect();
     files.retain(|path| path.extension().is_some_and(|ext| ext == "gguf"));
     files.sort();
     for path in files {

@@ -81,9 +81,9 @@ impl CardWeights {
         for (tensor, (at, bytes)) in &plan.tensors {
             let to = memory.part(*at, *bytes)?;
             weights.tensors.insert(*tensor, to);
-            let opened = source
-                .file(*tensor)
-                .and_then(|(path, offset)| Some((&files.iter().find(|(known, _)| *known == path)?.1, offset)));
+            let opened = source.file(*tensor).and_then(|(path, offset)| {
+                Some((&files.iter().find(|(known, _)| *known == path)?.1, offset))
+            });
             let source = match opened {
                 Some((file, offset)) => LoadSource::File(file, offset),
                 None => LoadSource::Memory(source.data(*tensor)),
@@ -101,7 +101,10 @@ impl CardWeights {
         machine.load(&items, &mut |done| progress(LoadProgress { done, total }))?;
         let seconds = started.elapsed().as_secs_f64();
         let gigabytes = total as f64 / 1e9;
-        tracing::info!("weights on the card: {gigabytes:.2} GB in {seconds:.2} s, {:.1} GB/s", gigabytes / seconds.max(1e-9));
+        tracing::info!(
+            "weights on the card: {gigabytes:.2} GB in {seconds:.2} s, {:.1} GB/s",
+            gigabytes / seconds.max(1e-9)
+        );
         Ok(weights)
     }
 

@@ -112,11 +112,14 @@ fn wish(options: &OpenOptions, n_layers: usize) -> Result<Option<bool>, OpenErro
         Backend::Auto | Backend::Cuda => match wishes.layers {
             CardLayers::Count(n) if n < n_layers => refuse(
                 "--gpu-layers",
-                format!("{n} of {n_layers} layers: a model lies on the card as a whole yet; 99, all or auto, or 0 for the cpu"),
+                format!(
+                    "{n} of {n_layers} layers: a model lies on the card as a whole yet; 99, all or auto, or 0 for the cpu"
+                ),
             ),
             CardLayers::Count(_) | CardLayers::All => {
                 // llama-server goes on without a card too, and says so.
-                let there = options.backend == Backend::Cuda || crate::cuda::cards().is_ok_and(|cards| !cards.is_empty());
+                let there = options.backend == Backend::Cuda
+                    || crate::cuda::cards().is_ok_and(|cards| !cards.is_empty());
                 if !there {
                     tracing::warn!("no usable card: --gpu-layers is ignored");
                 }

@@ -1,10 +1,10 @@
 //! A file's header as a seat is asked about it, and as a tokenizer reads it.
 
 use bloomery_gguf::{ArrayView, GgufError, GgufFile, Value, ValueType, optional};
-use bloomery_program::{Meta, ModelFacts, TensorFacts, facts::LONGEST_LIST};
+use bloomery_program::{Meta, ModelFacts, TensorFacts, facts::crosses};
 use bloomery_tokenizer::{Metadata, MetadataError};
 
-/// Header keys and tensor directory of a file, long arrays as their length only.
+/// Header keys and tensor directory of a file, long arrays of the tokenizer as their length only.
 ///
 /// # Errors
 /// The file does not name its architecture.
@@ -18,12 +18,12 @@ pub fn model_facts(file: &GgufFile) -> Result<ModelFacts, GgufError> {
     Ok(ModelFacts {
         arch: metadata.str("general.architecture")?.to_owned(),
         // Infinities and NaN have no JSON: such a key is as good as absent for a seat.
-        meta: metadata.iter().filter_map(|(key, value)| Some((key.to_owned(), meta(value)?))).collect(),
+        meta: metadata.iter().filter_map(|(key, value)| Some((key.to_owned(), meta(key, value)?))).collect(),
         tensors: tensors.collect(),
     })
 }
 
-fn meta(value: Value<'_>) -> Option<Meta> {
+fn meta(key: &str, value: Value<'_>) -> Option<Meta> {
     if let Some(number) = value.as_integer() {
         return i64::try_from(number).map(Meta::Int).or_else(|_| u64::try_from(number).map(Meta::Uint)).ok();
     }
@@ -34,17 +34,17 @@ fn meta(value: Value<'_>) -> Option<Meta> {
         return Some(Meta::Str(text.to_owned()));
     }
     if let Some(array) = value.as_array() {
-        return Some(list(array));
+        return Some(list(key, array));
     }
     value.as_float().filter(|number| number.is_finite()).map(Meta::Float)
 }
 
-fn list(array: ArrayView<'_>) -> Meta {
+fn list(key: &str, array: ArrayView<'_>) -> Meta {
     let elided = Meta::Elided { elided: array.len() as u64 };
-    if array.len() > LONGEST_LIST {
+    if !crosses(key, array.len()) {
         return elided;
     }
-    array.iter().map(meta).collect::<Option<Vec<_>>>().map_or(elided, Meta::List)
+    array.iter().map(|value| meta(key, value)).collect::<Option<Vec<_>>>().map_or(elided, Meta::List)
 }
 
 /// A file's keys as a tokenizer reads them.

@@ -223,7 +223,9 @@ impl Opened {
         let chosen = self.choose(options, &checked.program)?;
         let plan = chosen.plan().clone();
         let advice = match &chosen {
-            Chosen::Card(_) => "--backend cpu runs it in host memory; a shorter --ctx-size or a smaller quantisation may fit",
+            Chosen::Card(_) => {
+                "--backend cpu runs it in host memory; a shorter --ctx-size or a smaller quantisation may fit"
+            }
             _ => "a shorter --ctx-size or a smaller quantisation may fit",
         };
         if !plan.fits() {
@@ -234,7 +236,13 @@ impl Opened {
         if !checked.summary.unread.is_empty() {
             tracing::info!(n = checked.summary.unread.len(), first = ?checked.summary.unread.first(), "tensors that nothing reads");
         }
-        if checked.program.graphs.iter().flat_map(|graph| &graph.nodes).any(|node| matches!(node.op, Op::Custom { .. })) {
+        if checked
+            .program
+            .graphs
+            .iter()
+            .flat_map(|graph| &graph.nodes)
+            .any(|node| matches!(node.op, Op::Custom { .. }))
+        {
             tracing::info!("the program brings operators of its own");
         }
         let on_card = matches!(chosen, Chosen::Card(_));
@@ -257,7 +265,15 @@ impl Opened {
             ..EngineSettings::default()
         };
         let facts = self.describe(options, seat, &checked.program, &plan)?;
-        Ok(Model { facts, tokenizer: self.tokenizer, program: checked.program, plan, on_card, executor, settings })
+        Ok(Model {
+            facts,
+            tokenizer: self.tokenizer,
+            program: checked.program,
+            plan,
+            on_card,
+            executor,
+            settings,
+        })
     }
 
     fn executor(
@@ -271,7 +287,8 @@ impl Opened {
         match chosen {
             Chosen::Card(chosen) => {
                 let ChosenCard { card, prepared, options: cuda, .. } = *chosen;
-                let mut executor = CudaExecutor::new(prepared, self.file.clone(), Box::new(card), &cuda, progress)?;
+                let mut executor =
+                    CudaExecutor::new(prepared, self.file.clone(), Box::new(card), &cuda, progress)?;
                 if options.card.profile {
                     tracing::info!("\n{}", executor.profile()?);
                 }

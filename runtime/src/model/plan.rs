@@ -83,7 +83,10 @@ fn card_terms(options: &OpenOptions, card: &CardMemory<'_>, n_ctx: usize) -> Vec
         term(
             "scratch",
             card.scratch + tokens(card.tables_per_token),
-            format!("{} rows at once, and tables for each token; --ubatch-size and --ctx-size change it", options.n_ubatch),
+            format!(
+                "{} rows at once, and tables for each token; --ubatch-size and --ctx-size change it",
+                options.n_ubatch
+            ),
         ),
         term("graph", card.graphs, "recorded steps".into()),
         term("margin", options.card.margin, "left free; --fit-target changes it".into()),
@@ -112,7 +115,9 @@ impl Plan {
     pub(super) fn make(model: &Model<'_>, options: &OpenOptions, limit: Option<u64>) -> Self {
         let n_slots = options.n_slots.unwrap_or(4).max(1);
         let at = |n_ctx: usize| {
-            Self::with_context(model, options, limit, n_slots, n_ctx, &|n_ctx| terms(model, options, n_slots, n_ctx))
+            Self::with_context(model, options, limit, n_slots, n_ctx, &|n_ctx| {
+                terms(model, options, n_slots, n_ctx)
+            })
         };
         if options.n_ctx > 0 {
             return at(options.n_ctx);
@@ -133,11 +138,7 @@ impl Plan {
     }
 
     /// A plan for a card with this much free memory; whether it fits is for the caller to ask.
-    pub(super) fn on_card(
-        model: &Model<'_>,
-        options: &OpenOptions,
-        card: &CardMemory<'_>,
-    ) -> Self {
+    pub(super) fn on_card(model: &Model<'_>, options: &OpenOptions, card: &CardMemory<'_>) -> Self {
         let n_slots = options.n_slots.unwrap_or(4).max(1);
         let at = |n_ctx: usize| {
             let of = |n_ctx| card_terms(options, card, n_ctx);
@@ -156,7 +157,8 @@ impl Plan {
         let shortest = options.card.fit_ctx.clamp(1, trained);
         let fixed = at(0).total();
         let per_token = (whole.total() - fixed) as f64 / trained as f64;
-        let fitting = (card.free.saturating_sub(fixed) as f64 / per_token) as usize / CONTEXT_STEP * CONTEXT_STEP;
+        let fitting =
+            (card.free.saturating_sub(fixed) as f64 / per_token) as usize / CONTEXT_STEP * CONTEXT_STEP;
         at(fitting.clamp(shortest, trained))
     }
 
@@ -202,7 +204,9 @@ fn terms(model: &Model<'_>, options: &OpenOptions, n_slots: usize, n_ctx: usize)
     };
     let (key, value, exact) = (values(PartRole::Key), values(PartRole::Value), values(PartRole::Exact));
     let per_token = match options.backend {
-        Backend::Auto | Backend::Cuda | Backend::Cpu => options.cache_type_k.bytes(key) + options.cache_type_v.bytes(value) + 4.0 * exact,
+        Backend::Auto | Backend::Cuda | Backend::Cpu => {
+            options.cache_type_k.bytes(key) + options.cache_type_v.bytes(value) + 4.0 * exact
+        }
         Backend::Reference => 4.0 * (key + value + exact),
     };
     let fixed: u64 = model.program.states.iter().map(|state| state.kind.fixed_bytes()).sum();

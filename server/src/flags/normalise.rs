@@ -184,11 +184,7 @@ mod tests {
 
     #[test]
     fn what_holds_anyway_is_accepted() {
-        assert!(
-            run(&["--no-context-shift", "-cb", "--no-webui", "-fa", "auto"], &[])
-                .unwrap()
-                .is_empty()
-        );
+        assert!(run(&["--no-context-shift", "-cb", "--no-webui", "-fa", "auto"], &[]).unwrap().is_empty());
     }
 
     #[test]
