@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 /// Seats that live in this repository; each is the package `seat-NAME`.
-const SEATS: &[&str] = &["qwen3"];
+const SEATS: &[&str] = &["qwen3", "ds41", "glm", "qwen38", "decide"];
 /// Seats that live outside the workspace, each a cargo project of its own.
 const EXAMPLES: &[&str] = &["docs/examples/seat-llama", "docs/examples/seat-gemma3"];
 

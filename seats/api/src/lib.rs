@@ -35,6 +35,7 @@ pub mod error;
 pub mod export;
 pub mod facts;
 pub mod info;
+pub mod layers;
 pub mod names;
 #[cfg(feature = "reference")]
 pub mod numbers;

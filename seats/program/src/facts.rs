@@ -3,8 +3,17 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Arrays longer than this cross the boundary as their length only.
+/// Arrays of the tokenizer longer than this cross the boundary as their length only.
 pub const LONGEST_LIST: usize = 4096;
+
+/// Other arrays may be a model's own tables, a map of token ids for example: they cross in full up to this length.
+pub const LONGEST_TABLE: usize = 1 << 20;
+
+/// Whether the array of this key and length crosses in full.
+pub fn crosses(key: &str, len: usize) -> bool {
+    let own = !key.starts_with("tokenizer.") && !key.starts_with("general.");
+    len <= if own { LONGEST_TABLE } else { LONGEST_LIST }
+}
 
 /// Header keys and tensor directory of a GGUF file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -12,7 +21,7 @@ pub const LONGEST_LIST: usize = 4096;
 pub struct ModelFacts {
     /// `general.architecture`.
     pub arch: String,
-    /// Every metadata key; arrays longer than [`LONGEST_LIST`] are [`Meta::Elided`].
+    /// Every metadata key; arrays that do not [cross](crosses) are [`Meta::Elided`].
     pub meta: BTreeMap<String, Meta>,
     /// Every tensor by name.
     pub tensors: BTreeMap<String, TensorFacts>,

@@ -1,11 +1,13 @@
-//! Seat for Qwen3: `qwen3` (dense) and `qwen3moe` (mixture of experts).
+//! Seat for Qwen3 (`qwen3`, dense, and `qwen3moe`, mixture of experts) and Qwen3.5 and 3.6 (`qwen35`, `qwen35moe`).
 //!
-//! Both are the plain pre-norm transformer with grouped-query attention and one difference: every query and key head is
+//! The first two are the plain pre-norm transformer with grouped-query attention and one difference: every query and key head is
 //! normalised before its rotary embedding. The mixture-of-experts form replaces the feed-forward network of each layer.
+//! The other two take turns between a gated delta net and gated attention: see `hybrid`.
 
 #![forbid(unsafe_code)]
 
 mod feed_forward;
+mod hybrid;
 
 use bloomery_seat::prelude::*;
 use bloomery_seat::rope::rope_of;
@@ -17,6 +19,10 @@ use feed_forward::FeedForward;
 /// A key that is missing or out of range, a tensor that is missing or has another shape, a rotary scaling that Qwen3 does
 /// not use, or tensors that belong to no part of Qwen3: each by name.
 pub fn declare(facts: &ModelFacts) -> Result<Program> {
+    if facts.arch.starts_with("qwen35") { hybrid::declare(facts) } else { plain(facts) }
+}
+
+fn plain(facts: &ModelFacts) -> Result<Program> {
     let layers = facts.count("block_count")?;
     let width = facts.count("embedding_length")?;
     let eps = facts.float("attention.layer_norm_rms_epsilon")?;
@@ -76,4 +82,4 @@ fn chat(facts: &ModelFacts) -> ChatHints {
     }
 }
 
-bloomery_seat::export_seat! { name: "qwen3", architectures: ["qwen3moe", "qwen3"], declare: declare }
+bloomery_seat::export_seat! { name: "qwen3", architectures: ["qwen3moe", "qwen3", "qwen35moe", "qwen35"], declare: declare }

@@ -1,58 +1,79 @@
-//! `qwen4exp`: gated delta net, block-indexed gated attention, gated low-rank streams, hashed n-gram memory.
+//! Seat for Qwen3.8 Flash Next, `qwen4exp`: gated delta net and gated attention over the best blocks of tokens in turn,
+//! four residual streams behind a gated low-rank mix in place of norms, and a memory of hashed n-grams.
 
-use crate::qwen35::{DeltaNet, GatedAttention, shared_experts};
-use bloomery_seat::Result;
+#![forbid(unsafe_code)]
+
+use bloomery_seat::layers::{
+    DeltaNet, GatedAttention, NEXTN_HIDDEN, NEXTN_ROLE, attending_layers, draft_facts, gated_shared_experts,
+    layers_of, nextn_head, nextn_input,
+};
 use bloomery_seat::prelude::*;
 
-/// The whole program.
+/// The program of a file.
+///
+/// # Errors
+/// A key that is missing or out of range, a tensor that is missing, has another shape or is read by nothing: by name.
 pub fn declare(facts: &ModelFacts) -> Result<Program> {
     let width = facts.count("embedding_length")?;
     let eps = facts.float("attention.layer_norm_rms_epsilon")?;
-    let draft_layers = facts.int_or("nextn_predict_layers", 0)?;
-    let layers = facts.count("block_count")? - draft_layers;
+    let (layers, draft) = layers_of(facts)?;
     let streams = facts.count("hyper_connection.count")?;
-    let ratios = facts.ints("attention.compress_ratios")?;
-    let interval = facts.count_or("full_attention_interval", 4)?;
-    let full: Vec<bool> = match facts.has_key("attention.recurrent_layers") {
-        true => facts.bools("attention.recurrent_layers")?.iter().map(|r| !r).collect(),
-        false => (1..=layers).map(|l| l % interval == 0).collect(),
-    };
+    let mut ratios = facts.ints("attention.compress_ratios")?;
+    if ratios.len() < layers as usize {
+        return Err(Error::refused(format!(
+            "attention.compress_ratios has {} entries for {layers} layers",
+            ratios.len()
+        )));
+    }
+    ratios.truncate(layers as usize);
+    let full = attending_layers(facts, layers)?;
+    if facts.has_key("attention.indexer.head_count") && ratios.iter().all(|r| *r == 0) {
+        return Err(Error::refused(
+            "attention.indexer.* keys, yet every entry of attention.compress_ratios is 0: convert the file again",
+        ));
+    }
     let memory_layers = facts.ints("ple.layers")?;
     let delta = DeltaNet::read(facts, Function::Sigmoid, eps)?;
     let attention = GatedAttention::read(facts)?;
 
-    let mut program = ProgramBuilder::new("qwen4", facts);
-    for name in facts.tensors.keys().filter(|n| n.starts_with(&format!("blk.{layers}."))) {
-        program.ignore(name, "the drafter is not declared here");
-    }
+    // The next-token block stands in this file, or in one of its own that the host lays beside it.
+    let block = format!("blk.{layers}");
+    let in_file = draft > 0 && facts.has_tensor(&format!("{block}.nextn.eh_proj.weight"));
+    let beside = match draft_facts(facts) {
+        Some(own) if own.arch != facts.arch => {
+            return Err(Error::refused(format!("the drafter's file is of architecture {}", own.arch)));
+        }
+        Some(own) => layers_of(&own)?.0 == layers && own.has_tensor(&format!("{block}.nextn.eh_proj.weight")),
+        None => false,
+    };
+    let draft_scope = match (in_file, beside) {
+        (_, true) => Some(format!("draft/{block}")),
+        (true, false) => Some(block),
+        (false, false) => None,
+    };
+
+    let mut program = ProgramBuilder::new("qwen38", facts);
     let mut g = program.target();
     let tokens = g.tokens();
     let x = g.embed(tokens, "token_embd", width, 1.0)?;
     let mut h = g.stream_spread(x, streams)?;
-    for layer in 0..layers {
+    for (layer, (full, ratio)) in (0..layers).zip(full.into_iter().zip(ratios)) {
         g.scope(format!("blk.{layer}"));
         if memory_layers.contains(&layer) {
             h = memory(&mut g, facts, tokens, h, eps)?;
         }
         for (part, name) in [("attn", "hc_attn_out"), ("ffn", "l_last")] {
-            let stem = format!("hc_{part}");
-            let tensor = |s: &str| format!("{stem}_{s}");
-            let inject = tensor("inject");
-            let (x, post) =
-                g.low_rank_mix(h, &tensor("norm"), &tensor("down"), &tensor("up"), Some(&inject), eps)?;
+            let (x, post) = mix(&mut g, h, part, eps)?;
             let y = match part {
-                "ffn" => shared_experts(&mut g, facts, x, width)?,
-                _ if full[layer as usize] => {
+                "ffn" => gated_shared_experts(&mut g, x)?,
+                _ if full && ratio > 0 => {
                     let [q, gate, k, v] = attention.project(&mut g, x)?;
-                    let o = match ratios[layer as usize] {
-                        0 => g.causal_attention(q, k, v, &attention.attention)?,
-                        ratio => sparse(&mut g, facts, x, [q, k, v], &attention, ratio)?,
-                    };
+                    let o = sparse(&mut g, facts, x, [q, k, v], &attention, ratio)?;
                     attention.finish(&mut g, o, gate, width)?
                 }
+                _ if full => attention.dense(&mut g, x, width)?,
                 _ => delta.declare(&mut g, x, width)?,
             };
-            let post = post.ok_or_else(|| Error::refused("no inject"))?;
             h = g.named(name).stream_combine(h, y, post, None)?;
         }
     }
@@ -60,8 +81,49 @@ pub fn declare(facts: &ModelFacts) -> Result<Program> {
     let (x, _) = g.low_rank_mix(h, "output_hc_norm", "output_hc_down", "output_hc_up", None, eps)?;
     let logits = g.named("result_output").linear(x, "output", facts.n_vocab()?)?;
     g.logits(logits);
+    if draft_scope.is_some() {
+        g.hidden(NEXTN_HIDDEN, h);
+    }
     g.finish();
+    if let Some(scope) = draft_scope {
+        let mut g = program.graph(NEXTN_ROLE);
+        let tokens = g.tokens();
+        g.scope(&scope);
+        let mut h = nextn_input(&mut g, tokens, width, streams, eps)?;
+        for part in ["attn", "ffn"] {
+            let (x, post) = mix(&mut g, h, part, eps)?;
+            let y = match part {
+                "attn" => attention.dense(&mut g, x, width)?,
+                _ => gated_shared_experts(&mut g, x)?,
+            };
+            h = g.stream_combine(h, y, post, None)?;
+        }
+        g.hidden(NEXTN_HIDDEN, h);
+        let [norm, down, up] = ["norm", "down", "up"].map(|part| format!("nextn.hc_head_{part}"));
+        let (x, _) = g.low_rank_mix(h, &norm, &down, &up, None, eps)?;
+        let logits = nextn_head(&mut g, x, None)?;
+        g.logits(logits);
+        g.finish();
+        for name in facts.tensors.keys().filter(|n| n.starts_with(&format!("{scope}.indexer."))) {
+            program.ignore(name, "the next-token block attends to every token");
+        }
+    }
+    for name in facts.tensors.keys().filter(|n| n.starts_with("draft/") && facts.has(&n["draft/".len()..])) {
+        program.ignore(name, "the model's own is used");
+    }
+    program.chat(ChatHints {
+        tool_format: Some("qwen_xml".into()),
+        thinking: Some(("<think>".into(), "</think>".into())),
+        ..ChatHints::default()
+    });
     program.finish()
+}
+
+/// The mix before the half `part` of a layer, and the weights that put the half's result back.
+fn mix(g: &mut GraphBuilder<'_, '_>, h: ValueId, part: &str, eps: f32) -> Result<(ValueId, ValueId)> {
+    let [norm, down, up, inject] = ["norm", "down", "up", "inject"].map(|s| format!("hc_{part}_{s}"));
+    let (x, post) = g.low_rank_mix(h, &norm, &down, &up, Some(&inject), eps)?;
+    Ok((x, post.ok_or_else(|| Error::refused("low_rank_mix gave no weights"))?))
 }
 
 /// Attention over the tokens of the best blocks and the incomplete tail.
@@ -145,3 +207,5 @@ fn memory(
     let h = g.add(h, gated)?;
     g.add(h, conv)
 }
+
+bloomery_seat::export_seat! { name: "qwen38", architectures: ["qwen4exp"], declare: declare }

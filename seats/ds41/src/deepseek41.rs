@@ -1,6 +1,8 @@
 //! `deepseek41`: latent window attention joined with selected compressed rows, lagged hyper-connections, n-gram memory.
 
-use bloomery_seat::Result;
+use crate::block::Block;
+use crate::common::{experts, rotation, times};
+use bloomery_seat::layers::layers_of;
 use bloomery_seat::prelude::*;
 
 struct Deepseek<'f> {
@@ -21,10 +23,19 @@ struct Shared {
     candidates: Option<ValueId>,
 }
 
-/// The whole program. It also gives each layer's input, the mean of the streams, as a hidden output `tap.N`.
-pub fn declare(facts: &ModelFacts) -> Result<Program> {
+/// The whole program. The layers that a block drafter reads also give their input, the mean of the streams, as a hidden
+/// output `tap.N`.
+pub(crate) fn declare(facts: &ModelFacts) -> Result<Program> {
     let width = facts.count("embedding_length")?;
-    let layers = facts.count("block_count")?;
+    let (layers, _) = layers_of(facts)?;
+    let block = Block::read(facts)?;
+    let ratios = facts.ints("attention.compress_ratios")?;
+    if ratios.len() < layers as usize {
+        return Err(Error::refused(format!(
+            "attention.compress_ratios has {} entries for {layers} layers",
+            ratios.len()
+        )));
+    }
     let eps = facts.float("attention.layer_norm_rms_epsilon")?;
     let streams = facts.count("hyper_connection.count")?;
     let iterations = facts.count("hyper_connection.sinkhorn_iterations")?;
@@ -46,12 +57,14 @@ pub fn declare(facts: &ModelFacts) -> Result<Program> {
     let mut pre = None;
     let mut shared = Shared::default();
     let mut taps = Vec::new();
-    for layer in 0..layers {
+    for (layer, ratio) in (0..layers).zip(ratios) {
         g.scope(format!("blk.{layer}"));
         if g.has("engram_embd") {
             h = model.engram(&mut g, tokens, h)?;
         }
-        taps.push(g.named("tap").stream_collapse(h, None)?);
+        if block.as_ref().is_some_and(|block| block.taps.contains(&layer)) {
+            taps.push((layer, g.named("tap").stream_collapse(h, None)?));
+        }
         for part in ["attn", "ffn"] {
             let [next, post, comb] = g.hyper_mix(h, &format!("hc_{part}"), iterations, hyper_eps, eps)?;
             let x = match pre {
@@ -60,10 +73,11 @@ pub fn declare(facts: &ModelFacts) -> Result<Program> {
             };
             let x = g.rms_norm(x, &format!("{part}_norm"), eps)?;
             let y = match part {
-                "attn" => model.attention(&mut g, x, layer, &mut shared)?,
-                _ => model.experts(&mut g, x, layer)?,
+                "attn" => model.attention(&mut g, x, (layer, ratio), &mut shared)?,
+                _ => experts(&mut g, x, None, layer)?,
             };
-            h = g.stream_combine(h, y, post, Some(comb))?;
+            let name = if part == "attn" { "hc_attn_out" } else { "l_last" };
+            h = g.named(name).stream_combine(h, y, post, Some(comb))?;
             pre = Some(next);
         }
     }
@@ -72,41 +86,21 @@ pub fn declare(facts: &ModelFacts) -> Result<Program> {
     let x = g.named("result_norm").rms_norm(x, "output_norm", eps)?;
     let logits = g.named("result_output").linear(x, "output", model.n_vocab)?;
     g.logits(logits);
-    for (layer, tap) in taps.into_iter().enumerate() {
+    for (layer, tap) in taps {
         g.hidden(&format!("tap.{layer}"), tap);
     }
     g.finish();
+    if let Some(block) = block {
+        block.declare(&mut program)?;
+    }
+    for name in facts.tensors.keys().filter(|n| n.ends_with(".exp_probs_b_vl.bias")) {
+        program.ignore(name, "the router's bias for image tokens");
+    }
+    program.chat(crate::common::chat("dsml"));
     program.finish()
 }
 
 impl Deepseek<'_> {
-    /// Rotation of the last values of heads of `head` values.
-    fn rope(&self, head: u32, ratio: u32, inverse: bool, group: u32) -> Result<Rope> {
-        let facts = self.facts;
-        let dims = facts.count("rope.dimension_count")?;
-        // Only layers with compressed rows are stretched; the magnitude factor is cancelled to 1.
-        let yarn = Yarn {
-            factor: facts.float("rope.scaling.factor")?,
-            original_context: facts.int("rope.scaling.original_context_length")?,
-            beta_fast: facts.float("rope.scaling.yarn_beta_fast")?,
-            beta_slow: facts.float("rope.scaling.yarn_beta_slow")?,
-            magnitude: 1.0,
-        };
-        let theta = if ratio > 0 { "attention.compress_rope_freq_base" } else { "rope.freq_base" };
-        Ok(Rope {
-            head,
-            dims,
-            offset: head - dims,
-            theta: facts.float(theta)?,
-            pairing: Pairing::Adjacent,
-            inverse,
-            linear_factor: 1.0,
-            yarn: (ratio > 0).then_some(yarn),
-            sections: None,
-            group,
-        })
-    }
-
     fn engram(&self, g: &mut GraphBuilder<'_, '_>, tokens: ValueId, h: ValueId) -> Result<ValueId> {
         let facts = self.facts;
         let Shape::Streams { streams, width } = g.shape(h)? else {
@@ -120,17 +114,24 @@ impl Deepseek<'_> {
             Error::refused(format!("layer {layer} has a memory and no place in engram.layer_ids"))
         })?;
         let part = |key: &str, n: u32| -> Result<Vec<u64>> {
-            Ok(facts.longs(key)?[place * n as usize..(place + 1) * n as usize].to_vec())
+            let (all, n) = (facts.longs(key)?, n as usize);
+            let found = all.get(place * n..(place + 1) * n).map(<[u64]>::to_vec);
+            found.ok_or_else(|| {
+                Error::refused(format!("{key} has {} entries, too few for memory {place}", all.len()))
+            })
         };
-        let rows = (max_ngram - 1) * heads;
-        let map = facts.longs("engram.token_map")?;
+        let rows = times(max_ngram - 1, heads)?;
+        let (map, pad) = (facts.longs("engram.token_map")?, facts.int("engram.pad_id")?);
+        let fill = *map
+            .get(pad as usize)
+            .ok_or_else(|| Error::refused(format!("engram.token_map ends before {pad}")))?;
         let op = Op::NgramEmbed {
             max_ngram,
             heads,
             multipliers: part("engram.multipliers", max_ngram)?,
             moduli: part("engram.primes", rows)?,
             offsets: part("engram.offsets", rows)?,
-            fill: map[facts.int("engram.pad_id")? as usize],
+            fill,
             cut: vec![],
             token_map: Some(format!("{}.engram.token_map", facts.arch)),
             state: g.last_tokens("ids", max_ngram - 1),
@@ -142,24 +143,23 @@ impl Deepseek<'_> {
         let value = g.slice(kv, all, streams * width, width)?;
         let gate = g.memory_gate(h, key, "engram_q", "engram_k", self.eps)?;
         let gated = g.stream_scale(value, gate)?;
-        g.add(h, gated)
+        g.named("engram_out").add(h, gated)
     }
 
     fn attention(
         &self,
         g: &mut GraphBuilder<'_, '_>,
         x: ValueId,
-        layer: u32,
+        (layer, ratio): (u32, u32),
         shared: &mut Shared,
     ) -> Result<ValueId> {
         let (facts, latent) = (self.facts, self.latent);
-        let ratio = facts.ints("attention.compress_ratios")?[layer as usize];
         let window = facts.count("attention.sliding_window")?;
-        let rope = self.rope(latent, ratio, false, 1)?;
+        let rope = rotation(self.facts, latent, ratio, false, 1)?;
         let rank = facts.count("attention.q_lora_rank")?;
         let qr = g.linear(x, "attn_q_a", rank)?;
         let qr = g.rms_norm(qr, "attn_q_a_norm", self.eps)?;
-        let q = g.linear(qr, "attn_q_b", self.heads * latent)?;
+        let q = g.linear(qr, "attn_q_b", times(self.heads, latent)?)?;
         let q = g.rope(q, &rope)?;
         let kv = g.linear(x, "attn_kv", latent)?;
         let kv = g.rms_norm(kv, "attn_kv_a_norm", self.eps)?;
@@ -194,7 +194,7 @@ impl Deepseek<'_> {
             sources,
         };
         let o = g.attention(q, &selections, attention, Some("attn_sinks"))?;
-        let o = g.rope(o, &self.rope(latent, ratio, true, 1)?)?;
+        let o = g.rope(o, &rotation(self.facts, latent, ratio, true, 1)?)?;
         let o = g.grouped_linear(o, "attn_output_a", facts.count("attention.output_group_count")?)?;
         g.linear(o, "attn_output_b", self.width)
     }
@@ -219,10 +219,10 @@ impl Deepseek<'_> {
         let key = self.facts.count("attention.indexer.key_length")?;
         let index_key = g.linear(row, "indexer.attn_k", key)?;
         let index_key = g.rms_norm(index_key, "indexer.k_norm", self.eps)?;
-        let index_key = g.rope(index_key, &self.rope(key, ratio, false, ratio)?)?;
+        let index_key = g.rope(index_key, &rotation(self.facts, key, ratio, false, ratio)?)?;
         let index = g.latent_store("index", key, ratio, None);
         g.append(index, &[index_key])?;
-        let row = g.rope(row, &self.rope(latent, ratio, false, ratio)?)?;
+        let row = g.rope(row, &rotation(self.facts, latent, ratio, false, ratio)?)?;
         let compressed = g.latent_store("compressed", latent, ratio, None);
         g.append(compressed, &[row])?;
         shared.index = Some(index);
@@ -243,10 +243,10 @@ impl Deepseek<'_> {
         let facts = self.facts;
         let (heads, key) =
             (facts.count("attention.indexer.head_count")?, facts.count("attention.indexer.key_length")?);
-        let q = g.linear(qr, "indexer.attn_q_b", heads * key)?;
-        let q = g.rope(q, &self.rope(key, ratio, false, 1)?)?;
+        let q = g.linear(qr, "indexer.attn_q_b", times(heads, key)?)?;
+        let q = g.rope(q, &rotation(self.facts, key, ratio, false, 1)?)?;
         let w = g.linear(x, "indexer.proj", heads)?;
-        let w = g.scale(w, ((heads * key) as f32).powf(-0.5), 0.0)?;
+        let w = g.scale(w, (times(heads, key)? as f32).powf(-0.5), 0.0)?;
         let store = shared.index.ok_or_else(|| Error::refused("no index keys"))?;
         let scores = g.index_score(q, Some(w), heads, key, store)?;
         if facts.has_key("attention.candidate_source_layer_id")
@@ -263,36 +263,5 @@ impl Deepseek<'_> {
         let top_k = facts.count("attention.indexer.top_k")?;
         shared.selection = Some(g.top_rows(scores, shared.candidates, top_k, false, false)?);
         Ok(())
-    }
-
-    fn experts(&self, g: &mut GraphBuilder<'_, '_>, x: ValueId, layer: u32) -> Result<ValueId> {
-        let facts = self.facts;
-        let (experts, used) = (facts.count("expert_count")?, facts.count("expert_used_count")?);
-        let ff = facts.count("expert_feed_forward_length")?;
-        let clamp = |key: &str| -> Result<Option<Clamp>> {
-            let limit = facts.floats(key)?[layer as usize];
-            Ok((limit > 0.0).then_some(Clamp { gate_max: limit, up_abs: limit }))
-        };
-        let logits = g.linear(x, "ffn_gate_inp", experts)?;
-        let route = Route {
-            experts,
-            used,
-            score: Score::SqrtSoftplus,
-            groups: None,
-            normalize: facts.bool("expert_weights_norm")?,
-            sum_floor: 1e-20,
-            scale: facts.float("expert_weights_scale")?,
-        };
-        let chosen = g.route(logits, Some("exp_probs_b.bias"), route)?;
-        let routed =
-            g.experts(x, chosen, "ffn", (experts, used, ff), Function::Silu, clamp("swiglu_clamp_exp")?)?;
-        let gate = g.linear(x, "ffn_gate_shexp", ff)?;
-        let up = g.linear(x, "ffn_up_shexp", ff)?;
-        let h = match clamp("swiglu_clamp_shexp")? {
-            Some(clamp) => g.clamped_glu(gate, up, Function::Silu, clamp)?,
-            None => g.glu(gate, up, Function::Silu)?,
-        };
-        let shared = g.linear(h, "ffn_down_shexp", self.width)?;
-        g.add(routed, shared)
     }
 }

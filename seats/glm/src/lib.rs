@@ -1,6 +1,11 @@
-//! `glm5-next`: channel-gated delta layers, latent attention with a pooled indexer, Sinkhorn hyper-connections.
+//! Seat for GLM 5.3 Flash, `glm5next` and `glm5-next`, two spellings of one architecture: delta layers with a decay for
+//! every key channel, latent attention over the best pools of tokens, and four residual streams joined by Sinkhorn weights.
 
-use bloomery_seat::Result;
+#![forbid(unsafe_code)]
+
+use bloomery_seat::layers::{
+    NEXTN_HIDDEN, NEXTN_ROLE, clamp_of, feed_forward, layers_of, nextn_head, nextn_input, route_of,
+};
 use bloomery_seat::prelude::*;
 
 struct Glm<'f> {
@@ -10,12 +15,22 @@ struct Glm<'f> {
     heads: u32,
 }
 
-/// The whole program.
+/// The program of a file.
+///
+/// # Errors
+/// A key that is missing or out of range, a tensor that is missing, has another shape or is read by nothing: by name.
 pub fn declare(facts: &ModelFacts) -> Result<Program> {
     let width = facts.count("embedding_length")?;
     let eps = facts.float("attention.layer_norm_rms_epsilon")?;
-    let layers = facts.count("block_count")? - facts.int_or("nextn_predict_layers", 0)?;
+    let (layers, draft) = layers_of(facts)?;
+    let drafts = draft > 0 && facts.has_tensor(&format!("blk.{layers}.nextn.eh_proj.weight"));
     let kv_heads = facts.ints("attention.head_count_kv")?;
+    if kv_heads.len() < layers as usize {
+        return Err(Error::refused(format!(
+            "attention.head_count_kv has {} entries for {layers} layers",
+            kv_heads.len()
+        )));
+    }
     let dense = facts.int_or("leading_dense_block_count", 0)?;
     let streams = facts.count("hyper_connection.count")?;
     let iterations = facts.count("hyper_connection.sinkhorn_iterations")?;
@@ -27,17 +42,18 @@ pub fn declare(facts: &ModelFacts) -> Result<Program> {
     let tokens = g.tokens();
     let x = g.embed(tokens, "token_embd", width, 1.0)?;
     let mut h = g.stream_spread(x, streams)?;
-    for layer in 0..layers {
+    for (layer, kv_heads) in (0..layers).zip(kv_heads) {
         g.scope(format!("blk.{layer}"));
         for (part, name) in [("attn", "hc_attn_out"), ("ffn", "l_last")] {
             let [pre, post, comb] = g.hyper_mix(h, &format!("hc_{part}"), iterations, hyper_eps, eps)?;
             let x = g.stream_collapse(h, Some(pre))?;
             let x = g.rms_norm(x, &format!("{part}_norm"), eps)?;
-            let y = match (part, kv_heads[layer as usize] > 0) {
+            let y = match (part, kv_heads > 0) {
                 ("attn", true) => model.latent(&mut g, x)?,
                 ("attn", false) => model.delta(&mut g, x)?,
                 _ if layer < dense => {
-                    model.feed_forward(&mut g, x, "", facts.count("feed_forward_length")?, layer)?
+                    let clamp = clamp_of(facts, "swiglu_clamp_shexp", layer)?;
+                    feed_forward(&mut g, x, "", facts.count("feed_forward_length")?, clamp)?
                 }
                 _ => model.experts(&mut g, x, layer)?,
             };
@@ -49,15 +65,48 @@ pub fn declare(facts: &ModelFacts) -> Result<Program> {
     let x = g.named("result_norm").rms_norm(x, "output_norm", eps)?;
     let logits = g.named("result_output").linear(x, "output", facts.n_vocab()?)?;
     g.logits(logits);
+    if drafts {
+        g.hidden(NEXTN_HIDDEN, x);
+    }
     g.finish();
+    if drafts {
+        let mut g = program.graph(NEXTN_ROLE);
+        model.draft(&mut g, layers)?;
+        g.finish();
+    }
+    program.chat(ChatHints {
+        tool_format: Some("glm_xml".into()),
+        thinking: Some(("<think>".into(), "</think>".into())),
+        stop_tokens: ["<|user|>", "<|observation|>"].map(String::from).to_vec(),
+        ..ChatHints::default()
+    });
     program.finish()
 }
 
 impl Glm<'_> {
+    /// The next-token block: plain residual, latent attention, experts.
+    fn draft(&self, g: &mut GraphBuilder<'_, '_>, layer: u32) -> Result<()> {
+        let tokens = g.tokens();
+        g.scope(format!("blk.{layer}"));
+        let x = nextn_input(g, tokens, self.width, 1, self.eps)?;
+        let h = g.rms_norm(x, "attn_norm", self.eps)?;
+        let a = self.latent(g, h)?;
+        let x = g.add(x, a)?;
+        let h = g.rms_norm(x, "ffn_norm", self.eps)?;
+        // The lists of limits may end before this block; then the last layer's holds.
+        let f = self.experts(g, h, layer - 1)?;
+        let x = g.add(x, f)?;
+        let x = g.rms_norm(x, "nextn.shared_head_norm", self.eps)?;
+        g.hidden(NEXTN_HIDDEN, x);
+        let logits = nextn_head(g, x, None)?;
+        g.logits(logits);
+        Ok(())
+    }
+
     fn delta(&self, g: &mut GraphBuilder<'_, '_>, x: ValueId) -> Result<ValueId> {
         let head = self.facts.count("kda.head_dim")?;
         let taps = self.facts.count("ssm.conv_kernel")?;
-        let all = self.heads * head;
+        let all = times(self.heads, head)?;
         let mut qkv = Vec::new();
         for part in ["q", "k", "v"] {
             let p = g.linear(x, &format!("attn_{part}"), all)?;
@@ -65,7 +114,7 @@ impl Glm<'_> {
             let silu = Some(Function::Silu);
             qkv.push(g.causal_conv(p, &format!("ssm_conv1d_{part}"), taps, 1, silu, recent)?);
         }
-        let rank = g.dims("ssm_f_a")?[1] as u32;
+        let rank = columns(g, "ssm_f_a")?;
         let f = g.linear(x, "ssm_f_a", rank)?;
         let f = g.linear(f, "ssm_f_b", all)?;
         let beta = g.linear(x, "ssm_beta", self.heads)?;
@@ -87,7 +136,7 @@ impl Glm<'_> {
             state,
         };
         let o = g.gated_delta([qkv[0], qkv[1], qkv[2], f, beta], "ssm_a", "ssm_dt.bias", delta)?;
-        let rank = g.dims("ssm_g_a")?[1] as u32;
+        let rank = columns(g, "ssm_g_a")?;
         let z = g.linear(x, "ssm_g_a", rank)?;
         let z = g.linear(z, "ssm_g_b", all)?;
         let o = g.gated_rms_norm(o, z, "ssm_norm", head, self.eps, Function::Sigmoid)?;
@@ -101,7 +150,7 @@ impl Glm<'_> {
         let head = facts.count("attention.key_length_mla")?;
         let qr = g.linear(x, "attn_q_a", q_rank)?;
         let qr = g.rms_norm(qr, "attn_q_a_norm", self.eps)?;
-        let q = g.linear(qr, "attn_q_b", self.heads * head)?;
+        let q = g.linear(qr, "attn_q_b", times(self.heads, head)?)?;
         let c = g.linear(x, "attn_kv_a_mqa", latent)?;
         let c = g.rms_norm(c, "attn_kv_a_norm", self.eps)?;
         let store = g.latent_store("latent", latent, 1, None);
@@ -130,7 +179,7 @@ impl Glm<'_> {
             (facts.count("attention.indexer.head_count")?, facts.count("attention.indexer.key_length")?);
         let (pool, top_k) =
             (facts.count("attention.indexer.kpool")?, facts.count("attention.indexer.top_k")?);
-        let q = g.linear(qr, "indexer.attn_q_b", heads * key)?;
+        let q = g.linear(qr, "indexer.attn_q_b", times(heads, key)?)?;
         let k = g.linear(x, "indexer.attn_k", key)?;
         // The layer norm's bias has the suffix `.bias` beside `.weight`; the builder binds it.
         let k = g.layer_norm(k, "indexer.k_norm", key, facts.float("attention.layer_norm_epsilon")?)?;
@@ -141,51 +190,34 @@ impl Glm<'_> {
         let keys = g.latent_store("index", key, pool, None);
         g.append(keys, &[pooled])?;
         let w = g.linear(x, "indexer.proj", heads)?;
-        let w = g.scale(w, ((heads * key) as f32).powf(-0.5), 0.0)?;
+        let w = g.scale(w, (times(heads, key)? as f32).powf(-0.5), 0.0)?;
         let scores = g.index_score(q, Some(w), heads, key, keys)?;
         g.top_rows(scores, None, top_k / pool, true, true)
     }
 
-    fn clamp(&self, key: &str, layer: u32) -> Result<Option<Clamp>> {
-        let limit = self.facts.floats(key)?[layer as usize];
-        Ok((limit > 0.0).then_some(Clamp { gate_max: limit, up_abs: limit }))
-    }
-
-    fn feed_forward(
-        &self,
-        g: &mut GraphBuilder<'_, '_>,
-        x: ValueId,
-        suffix: &str,
-        ff: u32,
-        layer: u32,
-    ) -> Result<ValueId> {
-        let gate = g.linear(x, &format!("ffn_gate{suffix}"), ff)?;
-        let up = g.linear(x, &format!("ffn_up{suffix}"), ff)?;
-        let h = match self.clamp("swiglu_clamp_shexp", layer)? {
-            Some(clamp) => g.clamped_glu(gate, up, Function::Silu, clamp)?,
-            None => g.glu(gate, up, Function::Silu)?,
-        };
-        g.linear(h, &format!("ffn_down{suffix}"), self.width)
-    }
-
     fn experts(&self, g: &mut GraphBuilder<'_, '_>, x: ValueId, layer: u32) -> Result<ValueId> {
         let facts = self.facts;
-        let (experts, used) = (facts.count("expert_count")?, facts.count("expert_used_count")?);
+        let route = route_of(facts, 2, 6.1035e-5)?;
         let ff = facts.count("expert_feed_forward_length")?;
-        let logits = g.linear(x, "ffn_gate_inp", experts)?;
-        let route = Route {
-            experts,
-            used,
-            score: Score::Sigmoid,
-            groups: None,
-            normalize: facts.bool("expert_weights_norm")?,
-            sum_floor: 6.1035e-5,
-            scale: facts.float("expert_weights_scale")?,
-        };
+        let sizes = (route.experts, route.used, ff);
+        let logits = g.linear(x, "ffn_gate_inp", route.experts)?;
         let chosen = g.route(logits, Some("exp_probs_b.bias"), route)?;
-        let clamp = self.clamp("swiglu_clamp_exp", layer)?;
-        let routed = g.experts(x, chosen, "ffn", (experts, used, ff), Function::Silu, clamp)?;
-        let shared = self.feed_forward(g, x, "_shexp", ff, layer)?;
+        let clamp = clamp_of(facts, "swiglu_clamp_exp", layer)?;
+        let routed = g.experts(x, chosen, "ffn", sizes, Function::Silu, clamp)?;
+        let shared = feed_forward(g, x, "_shexp", ff, clamp_of(facts, "swiglu_clamp_shexp", layer)?)?;
         g.add(routed, shared)
     }
 }
+
+/// `a * b`, which must fit a row.
+fn times(a: u32, b: u32) -> Result<u32> {
+    a.checked_mul(b).ok_or_else(|| Error::refused(format!("{a} heads of {b} values are too wide a row")))
+}
+
+/// The second dimension of a matrix.
+fn columns(g: &GraphBuilder<'_, '_>, tensor: &str) -> Result<u32> {
+    let found = g.dims(tensor)?.get(1).and_then(|n| u32::try_from(*n).ok());
+    found.ok_or_else(|| Error::refused(format!("tensor {tensor} is no matrix")))
+}
+
+bloomery_seat::export_seat! { name: "glm", architectures: ["glm5-next", "glm5next"], declare: declare }

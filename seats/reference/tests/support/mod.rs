@@ -1,10 +1,14 @@
-//! Models from files, expected numbers from files, and the comparison.
+//! Models from files, expected numbers from files, and the comparison. Every seat has a test program of its own, because a
+//! program can link one seat only.
+
+#![allow(dead_code, reason = "each test program uses its part")]
 
 use bloomery_formats::{WeightType, dequantize_row};
 use bloomery_gguf::{GgufFile, Value};
 use bloomery_program::graph::OutputKind;
 use bloomery_program::{Meta, ModelFacts, Program, TensorFacts};
 use bloomery_reference::{CacheType, MemoryWeights, Reference, Row, Step, Trace, Value as Traced};
+use bloomery_seat::abi::SeatRef;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -13,8 +17,8 @@ pub struct Model {
     pub reference: Reference<MemoryWeights>,
 }
 
-/// Opens a file, lets `declare` write the program, and reads every tensor.
-pub fn open(path: &Path, declare: impl Fn(&ModelFacts) -> bloomery_seat::Result<Program>) -> Model {
+/// Opens a file, lets the seat declare the program through its exported table, and reads every tensor.
+pub fn open(path: &Path, seat: SeatRef) -> Model {
     let file = GgufFile::open(path).unwrap();
     let facts = facts(&file);
     let mut weights = MemoryWeights::default();
@@ -39,9 +43,17 @@ pub fn open(path: &Path, declare: impl Fn(&ModelFacts) -> bloomery_seat::Result<
             weights.insert_integers(key, array.integers().map(|v| v as u64).collect());
         }
     }
-    let program = declare(&facts).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let program = declare(seat, &facts).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let reference = Reference::new(program, &facts, weights).unwrap();
     Model { reference }
+}
+
+/// What the host does: facts as bytes into the table, the program as bytes out of it.
+pub fn declare(seat: SeatRef, facts: &ModelFacts) -> Result<Program, String> {
+    let request = serde_json::to_vec(facts).unwrap();
+    let answer = (seat.declare())(request.as_slice().into()).into_result();
+    let answer: Vec<u8> = answer.map(Into::into).map_err(String::from)?;
+    Ok(serde_json::from_slice(&answer).unwrap())
 }
 
 /// What a seat is told of a file.
@@ -52,19 +64,19 @@ pub fn facts(file: &GgufFile) -> ModelFacts {
     };
     ModelFacts {
         arch: file.metadata().str("general.architecture").unwrap().to_string(),
-        meta: file.metadata().iter().map(|(k, v)| (k.to_string(), meta(v))).collect(),
+        meta: file.metadata().iter().map(|(k, v)| (k.to_string(), meta(k, v))).collect(),
         tensors: file.tensors().iter().map(|t| (t.name().to_string(), tensor(t))).collect(),
     }
 }
 
-fn meta(value: Value<'_>) -> Meta {
+fn meta(key: &str, value: Value<'_>) -> Meta {
     match value {
         Value::Bool(v) => Meta::Bool(v),
         Value::String(v) => Meta::Str(v.into()),
-        Value::Array(v) if v.len() > bloomery_program::facts::LONGEST_LIST => {
+        Value::Array(v) if !bloomery_program::facts::crosses(key, v.len()) => {
             Meta::Elided { elided: v.len() as u64 }
         }
-        Value::Array(v) => Meta::List(v.iter().map(meta).collect()),
+        Value::Array(v) => Meta::List(v.iter().map(|v| meta(key, v)).collect()),
         other => match (other.as_integer(), other.as_float()) {
             (Some(v), _) => i64::try_from(v).map_or_else(|_| Meta::Uint(v as u64), Meta::Int),
             (None, v) => Meta::Float(v.unwrap()),
@@ -198,19 +210,14 @@ pub fn oracle(name: &str) -> (Vec<u32>, Vec<Vec<f32>>) {
 }
 
 /// Compares a committed oracle's logits with the program's, all at once and token by token.
-pub fn check_oracle(name: &str, declare: impl Fn(&ModelFacts) -> bloomery_seat::Result<Program>) {
+pub fn check_oracle(name: &str, seat: SeatRef) {
     let (ids, expected) = oracle(name);
-    check_logits(name, &ids, &expected, declare);
+    check_logits(name, &ids, &expected, seat);
 }
 
 /// Compares the logits of a committed model with expected ones.
-pub fn check_logits(
-    name: &str,
-    ids: &[u32],
-    expected: &[Vec<f32>],
-    declare: impl Fn(&ModelFacts) -> bloomery_seat::Result<Program>,
-) {
-    let model = open(&data(&format!("oracle/{name}.gguf")), declare);
+pub fn check_logits(name: &str, ids: &[u32], expected: &[Vec<f32>], seat: SeatRef) {
+    let model = open(&data(&format!("oracle/{name}.gguf")), seat);
     let (whole, _) = model.run(ids, ids.len());
     let (single, _) = model.run(ids, 1);
     let (seven, _) = model.run(ids, 7);
@@ -222,13 +229,9 @@ pub fn check_logits(
 
 /// Compares a kit folder: logits of the three prompts, greedy continuation of the shortest, and `layers`, pairs of a
 /// golden's name (with `-N` for the layer) and the program's (with `{}`).
-pub fn check_golden(
-    arch: &str,
-    layers: &[(&str, &str)],
-    declare: impl Fn(&ModelFacts) -> bloomery_seat::Result<Program>,
-) {
+pub fn check_golden(arch: &str, layers: &[(&str, &str)], seat: SeatRef) {
     let Some(folder) = golden(arch) else { return };
-    let model = open(&folder.join(format!("tiny-{arch}-Q8_0.gguf")), declare);
+    let model = open(&folder.join(format!("tiny-{arch}-Q8_0.gguf")), seat);
     let golden: serde_json::Value =
         serde_json::from_slice(&std::fs::read(folder.join("golden.json")).unwrap()).unwrap();
     let ids = |v: &serde_json::Value| -> Vec<u32> {
@@ -252,13 +255,9 @@ pub fn check_golden(
 }
 
 /// Compares a quantised file, dequantised to f32, with the same done by another program: the last row of each prompt.
-pub fn check_quantised(
-    arch: &str,
-    ty: &str,
-    declare: impl Fn(&ModelFacts) -> bloomery_seat::Result<Program>,
-) {
+pub fn check_quantised(arch: &str, ty: &str, seat: SeatRef) {
     let Some(folder) = golden(arch) else { return };
-    let model = open(&folder.join(format!("tiny-{arch}-{ty}.gguf")), declare);
+    let model = open(&folder.join(format!("tiny-{arch}-{ty}.gguf")), seat);
     let golden: serde_json::Value =
         serde_json::from_slice(&std::fs::read(folder.join("golden.json")).unwrap()).unwrap();
     let mut found = Vec::new();
@@ -274,14 +273,9 @@ pub fn check_quantised(
 }
 
 /// Compares the mean negative log-likelihood of the first windows of 512 held-out tokens, scored at positions 1 to 511.
-pub fn check_held_out(
-    arch: &str,
-    ty: &str,
-    windows: usize,
-    declare: impl Fn(&ModelFacts) -> bloomery_seat::Result<Program>,
-) {
+pub fn check_held_out(arch: &str, ty: &str, windows: usize, seat: SeatRef) {
     let Some(folder) = golden(arch) else { return };
-    let model = open(&folder.join(format!("tiny-{arch}-{ty}.gguf")), declare);
+    let model = open(&folder.join(format!("tiny-{arch}-{ty}.gguf")), seat);
     let golden: serde_json::Value =
         serde_json::from_slice(&std::fs::read(folder.join("golden.json")).unwrap()).unwrap();
     let expected = &golden["quants"][ty]["f32_activations"]["perplexity"]["per_window_nll"];
