@@ -2,7 +2,6 @@
 
 use crate::card::{Context, Event, PinnedMemory, Stream};
 use crate::driver::check;
-use crate::error::GpuError;
 use crate::machine::{LoadError, LoadItem, LoadSource, same_length};
 use cudarc::driver::result;
 use std::fs::File;
@@ -171,7 +170,7 @@ pub(crate) fn fetch(item: &LoadItem<'_>, target: &mut [u8]) -> Result<(), LoadEr
     match item.source {
         LoadSource::File(file, offset) => Ok(read_at(file, offset, target)?),
         LoadSource::Memory(bytes) => {
-            same_length("a load", bytes.len() as u64, target.len() as u64).map_err(GpuError::from)?;
+            same_length("a load", bytes.len() as u64, target.len() as u64)?;
             target.copy_from_slice(bytes);
             Ok(())
         }

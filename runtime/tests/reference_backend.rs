@@ -1,11 +1,7 @@
 //! The reference backend behind the executor trait: a file's own bytes in, another program's logits out, and sequences
 //! that can be copied, cut, saved and restored.
 
-#[allow(dead_code)] // shared with the tests of the reference executor
-#[path = "../../seats/reference/tests/architectures/qwen35.rs"]
-mod qwen35;
-#[allow(dead_code)]
-#[path = "../../seats/reference/tests/architectures/support.rs"]
+#[path = "../../seats/reference/tests/support/mod.rs"]
 mod support;
 
 use bloomery_gguf::GgufFile;
@@ -32,10 +28,7 @@ fn settings() -> ReferenceSettings {
 
 fn oracle(name: &str) -> (ReferenceExecutor, Vec<u32>, Vec<Vec<f32>>) {
     let path = support::data(&format!("oracle/{name}.gguf"));
-    let executor = match name {
-        "q3moe" => open(&path, seat_qwen3::declare, settings()),
-        _ => open(&path, qwen35::declare, settings()),
-    };
+    let executor = open(&path, seat_qwen3::declare, settings());
     let (ids, logits) = support::oracle(name);
     (executor, ids, logits)
 }

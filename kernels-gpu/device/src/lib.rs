@@ -8,6 +8,13 @@
 )]
 #![cfg_attr(target_arch = "nvptx64", allow(internal_features, improper_ctypes))]
 #![allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
+// Written out, so that neither library calls nor paths that could panic reach the PTX.
+#![allow(
+    clippy::precedence,
+    clippy::implicit_saturating_sub,
+    clippy::manual_range_contains,
+    clippy::manual_checked_ops
+)]
 #![allow(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks, missing_docs)]
 
 #[cfg(target_arch = "nvptx64")]

@@ -18,8 +18,6 @@ const GROUP: usize = 4;
 /// Where a step's numbers lie on the card, for a number of rows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StepInput {
-    /// `[4]`: rows, rows that want results, groups, 0.
-    pub head: Buffer,
     /// `[rows]`.
     pub tokens: Buffer,
     /// `[rows]`.
@@ -28,8 +26,6 @@ pub(crate) struct StepInput {
     pub table_of_row: Buffer,
     /// `[rows]`: numbers of the rows that want results, in the order of their results.
     pub tail: Buffer,
-    /// `[rows, 4]`: first row, rows, position of the first, page table; as many as there are sequences.
-    pub groups: Buffer,
     /// `[tables, pages of a table]`.
     pub tables: Buffer,
     /// Everything but the tables.
@@ -77,12 +73,10 @@ impl InputBlock {
     pub fn place(&self, rows: usize) -> Result<StepInput, GpuError> {
         let words = |from: usize, n: usize| self.memory.part(4 * from as u64, 4 * n as u64);
         Ok(StepInput {
-            head: words(0, HEAD)?,
             tokens: words(HEAD, rows)?,
             positions: words(HEAD + rows, rows)?,
             table_of_row: words(HEAD + 2 * rows, rows)?,
             tail: words(HEAD + 3 * rows, rows)?,
-            groups: words(HEAD + 4 * rows, GROUP * rows)?,
             tables: words(packed_words(self.max_rows), self.tables * self.table_pages)?,
             packed: words(0, packed_words(rows))?,
         })

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use bloomery_gguf::GgufFile;
 use bloomery_kernels_gpu::{Card, CardOptions, Machine};
-use bloomery_program::Program;
 
 use super::{
     OpenError, OpenOptions,
