@@ -166,6 +166,7 @@ fn read_at(file: &File, mut offset: u64, mut target: &mut [u8]) -> std::io::Resu
 }
 
 /// Copies an item into host memory: the simulated grid's way of loading.
+#[cfg(feature = "simulated")]
 pub(crate) fn fetch(item: &LoadItem<'_>, target: &mut [u8]) -> Result<(), LoadError> {
     match item.source {
         LoadSource::File(file, offset) => Ok(read_at(file, offset, target)?),

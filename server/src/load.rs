@@ -143,7 +143,13 @@ fn card_wishes(engine: &EngineFlags) -> Result<CardWishes, LoadError> {
                 problem: format!("{name} names several cards; a model runs on one of them yet"),
             });
         }
-        (Some(name), _) => Some(name.clone()),
+        (Some(name), Some(index)) => {
+            return Err(LoadError::Flag {
+                flag: "--main-gpu",
+                problem: format!("{index} beside --device {name}: both name the card; give one of them"),
+            });
+        }
+        (Some(name), None) => Some(name.clone()),
         (None, Some(index)) => Some(index.to_string()),
         (None, None) => None,
     };
