@@ -1,26 +1,29 @@
 //! The executor: admits a step, tells the card, replays the recording for its size, and reads what came of it.
 
-use super::emit::{Emitted, Emitter};
+mod measure;
+mod prepared;
+mod step;
+
+pub(crate) use prepared::Prepared;
+
 use super::input::InputBlock;
 use super::memory::{CardBuffers, Sizes};
 use super::pages::CardPages;
-use super::profile::{Profile, measure};
 use super::rotations::Rotations;
-use super::weights::{CardWeights, WeightPlan};
-use super::{CudaError, CudaOptions, Needs};
+use super::weights::CardWeights;
+use super::{CudaError, CudaOptions};
 use crate::cpu::admit::Admitted;
 use crate::cpu::sequences::{Pages, Sequences};
-use crate::cpu::step::{Lowered, Work};
+use crate::cpu::step::Lowered;
 use crate::cpu::weights::WeightSource;
 use crate::executor::{
     Capacity, Executor, ExecutorShape, Rollback, Row, SequenceError, SequenceId, StepError, StepOutput,
 };
 use crate::model::LoadProgress;
-use bloomery_kernels_cpu::kv::{PAGE_TOKENS, PartSpec};
+use bloomery_kernels_cpu::kv::PAGE_TOKENS;
 use bloomery_kernels_gpu::{Card, CardOptions, Command, GpuError, Machine, RecordingId};
 use bloomery_program::Program;
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// Runs the target graph of a program on one card.
@@ -47,68 +50,6 @@ pub struct CudaExecutor {
     fault: Option<StepError>,
     max_tail: usize,
     lost: bool,
-}
-
-/// What recorded steps take of the card, by experience.
-const GRAPHS: u64 = 64 << 20;
-
-/// A program that is lowered for the card but has taken none of its memory.
-pub(crate) struct Prepared {
-    pub lowered: Lowered,
-    pub weights: WeightPlan,
-    pub sizes: Sizes,
-    pub fingerprint: u64,
-    specs: Vec<PartSpec>,
-}
-
-impl Prepared {
-    pub fn new(
-        program: &Program,
-        source: &dyn WeightSource,
-        options: &CudaOptions,
-    ) -> Result<Prepared, CudaError> {
-        for (option, value) in [
-            ("--ubatch-size", options.max_rows),
-            ("--ctx-size", options.max_tokens.min(options.store_tokens)),
-            ("--parallel", options.max_sequences),
-        ] {
-            if value == 0 {
-                return Err(CudaError::Option { option, value });
-            }
-        }
-        let graph = program.target().ok_or_else(|| CudaError::Program("there is no target graph".into()))?;
-        let missing = super::kernel_set::missing_kernels(program, graph, source, options);
-        if !missing.is_empty() {
-            return Err(CudaError::Missing { missing });
-        }
-        let (specs, parts) =
-            crate::cpu::executor::page_parts(program, graph, options.cache_key, options.cache_value);
-        let lowered = crate::cpu::lower::lower(program, graph, source, &parts, true)?;
-        let weights = WeightPlan::new(&lowered, source);
-        let sizes = Sizes::new(&lowered, &specs, options)?;
-        let fingerprint = crate::cpu::executor::fingerprint(
-            program,
-            source,
-            options.cache_key,
-            options.cache_value,
-            "cuda",
-        );
-        Ok(Prepared { lowered, weights, sizes, fingerprint, specs })
-    }
-
-    /// What it takes of a card.
-    pub fn needs(&self) -> Needs {
-        Needs {
-            weights: self.weights.bytes,
-            store_per_token: self.sizes.page_bytes as f64 / PAGE_TOKENS as f64,
-            // Rotations of every position, and a page's number in every sequence's table.
-            tables_per_token: super::rotations::bytes_per_token(&self.lowered) as f64
-                + super::emit::partial_bytes_per_token(&self.lowered)
-                + 1.0,
-            scratch: self.sizes.slot_bytes + self.sizes.work_bytes,
-            graphs: GRAPHS,
-        }
-    }
 }
 
 impl CudaExecutor {
@@ -199,223 +140,6 @@ impl CudaExecutor {
             lost: false,
         })
     }
-
-    /// The launches of a range of steps for this size, with what each is for.
-    fn emit(&mut self, rows: usize, tail: usize, range: Range<usize>) -> Result<Emitted, GpuError> {
-        let mut emitter = Emitter {
-            input: self.input.place(rows)?,
-            machine: &mut *self.machine,
-            lowered: &self.lowered,
-            weights: &self.weights,
-            rotations: &self.rotations,
-            buffers: &self.buffers,
-            source: &*self.source,
-            max_tokens: self.shape.max_tokens,
-            table_pages: self.input.table_pages(),
-            rows,
-            tail,
-            out: Emitted::default(),
-        };
-        emitter.steps(range)?;
-        Ok(emitter.out)
-    }
-
-    /// Everything of a step that does not change while its size stays: the copies up and down stand at its ends.
-    fn commands(&mut self, rows: usize, tail: usize) -> Result<Vec<Command>, GpuError> {
-        let mut commands = vec![self.input.upload(rows)?];
-        commands.extend(self.emit(rows, tail, 0..self.lowered.steps.len())?.commands);
-        commands.push(self.buffers.send_report());
-        Ok(commands)
-    }
-
-    /// Gives the card everything but the fetching of results. Rows that want results beyond the first `max_tail` are left to
-    /// further turns.
-    fn give(&mut self) -> Result<(), GpuError> {
-        let mut commands = Vec::new();
-        self.sequences.store.take_copies(&mut commands)?;
-        let (_, sequences) = self.sequences.split();
-        let pages = |id| sequences.get(&id).map(|sequence| &sequence.pages[..]);
-        self.input.fill(&mut *self.machine, &self.admitted, pages, &mut commands)?;
-        self.machine.run(&commands)?;
-        let (rows, tail) = (self.admitted.tokens.len(), self.admitted.tail.len().min(self.max_tail));
-        if rows > self.max_recorded {
-            let commands = self.commands(rows, tail)?;
-            return self.machine.run(&commands);
-        }
-        let recording = match self.recordings.get(&(rows, tail)) {
-            Some(known) => *known,
-            None => {
-                let commands = self.commands(rows, tail)?;
-                let recording = self.machine.record(&commands)?;
-                self.recordings.insert((rows, tail), recording);
-                recording
-            }
-        };
-        self.machine.replay(recording)
-    }
-
-    /// A further turn of the tail: rows `done ..` of those that want results. The steps before the tail stand.
-    fn next_turn(&mut self, done: usize) -> Result<usize, GpuError> {
-        let rows = self.admitted.tokens.len();
-        let turn = (self.admitted.tail.len() - done).min(self.max_tail);
-        self.input.turn(&mut *self.machine, &self.admitted, done, turn)?;
-        let first = self.lowered.steps[..self.lowered.tail]
-            .iter()
-            .rposition(|step| !matches!(step.work, Work::Gather { .. }))
-            .map_or(0, |last| last + 1);
-        let mut commands = vec![self.input.upload(rows)?];
-        commands.extend(self.emit(rows, turn, first..self.lowered.steps.len())?.commands);
-        commands.push(self.buffers.send_report());
-        self.machine.run(&commands)?;
-        Ok(turn)
-    }
-
-    fn step(&mut self, rows: &[Row]) -> Result<StepOutput<'_>, StepError> {
-        if self.lost {
-            return Err(StepError::Executor("it failed before and was not reset".into()));
-        }
-        self.admitted.admit(rows, &mut self.sequences, &self.shape, self.tokens)?;
-        if self.admitted.groups.len() > self.input.tables() {
-            let (n, most) = (self.admitted.groups.len(), self.input.tables());
-            return Err(StepError::Malformed(format!("{n} sequences in a step, at most {most} are taken")));
-        }
-        if rows.is_empty() {
-            return Ok(StepOutput { logits: &[], hidden: &[] });
-        }
-        // From here on a failure leaves the state half moved.
-        self.lost = true;
-        self.compute(rows).map_err(|error| StepError::Executor(error.to_string()))?;
-        if let Some(error) = self.fault.take() {
-            // Nothing has advanced: the other sequences run again without this one.
-            self.lost = false;
-            return Err(error);
-        }
-        self.admitted.advance(&mut self.sequences);
-        self.lost = false;
-        let width = self.shape.n_vocab;
-        let wanted = rows.iter().filter(|row| row.wants_logits).count();
-        let logits = match (wanted, self.gathered.is_empty()) {
-            (0, _) => &[],
-            (_, false) => &self.gathered[..],
-            (_, true) => {
-                let failed = |error: GpuError| StepError::Executor(error.to_string());
-                self.buffers.logits(&mut *self.machine, wanted, width).map_err(failed)?
-            }
-        };
-        Ok(StepOutput { logits, hidden: &self.hidden })
-    }
-
-    /// Runs the admitted rows and waits for them. Logits of a step in one turn stay in pinned memory; others are gathered.
-    fn compute(&mut self, rows: &[Row]) -> Result<(), GpuError> {
-        let hidden_known = self.shape.n_hidden > 0;
-        let wanted = |row: &&Row| row.wants_logits || (row.wants_hidden && hidden_known);
-        let tail: Vec<(bool, bool)> =
-            rows.iter().filter(wanted).map(|row| (row.wants_logits, row.wants_hidden)).collect();
-        self.hidden.clear();
-        self.gathered.clear();
-        self.give()?;
-        let mut turn = tail.len().min(self.max_tail);
-        let mut done = 0;
-        loop {
-            let part = &tail[done..done + turn];
-            let logits = part.iter().any(|(logits, _)| *logits);
-            if let (true, Some((slot, width))) = (logits, self.lowered.logits) {
-                let command = self.buffers.send_logits(slot, turn, width)?;
-                self.machine.run(&[command])?;
-            }
-            self.machine.wait()?;
-            self.look_for_faults()?;
-            if let (Some((slot, width)), true) = (self.lowered.hidden, part.iter().any(|(_, hidden)| *hidden))
-            {
-                let mut all = vec![0f32; turn * width];
-                let from = self.buffers.rows_of(slot, turn, width)?;
-                self.machine.read(from, bytemuck::cast_slice_mut(&mut all))?;
-                let wanted = part.iter().zip(all.chunks_exact(width)).filter(|((_, hidden), _)| *hidden);
-                wanted.for_each(|(_, values)| self.hidden.extend_from_slice(values));
-            }
-            let whole = turn == tail.len() && part.iter().all(|(logits, _)| *logits);
-            if logits && !whole {
-                let width = self.shape.n_vocab;
-                let all = self.buffers.logits(&mut *self.machine, turn, width)?;
-                let wanted = part.iter().zip(all.chunks_exact(width)).filter(|((logits, _), _)| *logits);
-                wanted.for_each(|(_, values)| self.gathered.extend_from_slice(values));
-            }
-            done += turn;
-            if done >= tail.len() || self.fault.is_some() {
-                return Ok(());
-            }
-            turn = self.next_turn(done)?;
-        }
-    }
-
-    /// A kernel that met something impossible said so: the sequence of that row fails, with the name of the place.
-    fn look_for_faults(&mut self) -> Result<(), GpuError> {
-        let report = self.buffers.read_report(&mut *self.machine)?;
-        if report[0] == 0 {
-            return Ok(());
-        }
-        self.machine.run(&[Command::Clear(self.buffers.report)])?;
-        let (code, step, row) = (report[0], report[1], report[2] as usize);
-        let what = match code {
-            1 => "a value that is no number",
-            2 => "an index out of range",
-            _ => "an overflow of a table",
-        };
-        let place = self.lowered.steps.get(step as usize).map_or("", |step| step.place());
-        let group = self
-            .admitted
-            .groups
-            .iter()
-            .find(|group| (group.first_row..group.first_row + group.rows).contains(&row));
-        let Some(group) = group.or(self.admitted.groups.first()) else { return Ok(()) };
-        let error = SequenceError::Failed(format!("the card met {what} at step {step} {place} (row {row})"));
-        tracing::error!(%error, "a kernel reported a fault");
-        self.fault = Some(StepError::Sequence { sequence: group.sequence, error });
-        Ok(())
-    }
-
-    /// Measures every operator of a decode step of one row at the present length of the first sequence; the states are of no use
-    /// afterwards and are dropped.
-    ///
-    /// # Errors
-    /// The card fails.
-    pub fn profile(&mut self) -> Result<Profile, CudaError> {
-        let failed = |error: &dyn std::fmt::Display| CudaError::Program(error.to_string());
-        let sequence = self.create().map_err(|error| failed(&error))?;
-        let depth = PROFILE_DEPTH.min(self.shape.max_tokens.saturating_sub(2));
-        for position in (0..depth).step_by(self.shape.max_rows) {
-            let end = depth.min(position + self.shape.max_rows);
-            let rows: Vec<Row> =
-                (position..end).map(|position| profile_row(position, sequence, self.tokens)).collect();
-            self.run(&rows).map_err(|error| failed(&error))?;
-        }
-        let last = Row { wants_logits: true, ..profile_row(depth, sequence, self.tokens) };
-        self.run(&[last]).map_err(|error| failed(&error))?;
-        let emitted = self.emit(1, 1, 0..self.lowered.steps.len())?;
-        let bandwidth = self.bandwidth()?;
-        let profile = measure(&mut *self.machine, 1, &emitted, bandwidth)?;
-        self.machine.run(&[Command::Clear(self.buffers.report)])?;
-        self.drop_sequence(sequence);
-        Ok(profile)
-    }
-
-    /// Bytes a second, read and written, of copies within the card.
-    fn bandwidth(&mut self) -> Result<f64, GpuError> {
-        let half = (self.buffers.store.bytes() / 2 / 256 * 256).min(1 << 30);
-        let (from, to) = (self.buffers.store.part(0, half)?, self.buffers.store.part(half, half)?);
-        let recording = self.machine.record(&[Command::Copy { from, to }])?;
-        self.machine.time(recording, 1)?;
-        let time = self.machine.time(recording, 8)?;
-        Ok(16.0 * half as f64 / time.as_secs_f64().max(1e-9))
-    }
-}
-
-/// Tokens in the context of a profiled step.
-const PROFILE_DEPTH: usize = 512;
-
-fn profile_row(position: usize, sequence: SequenceId, tokens: usize) -> Row {
-    let token = (position * 7919 + 13) % tokens.max(1);
-    Row { token: token as u32, position, sequence, wants_logits: false, wants_hidden: false }
 }
 
 impl Executor for CudaExecutor {
