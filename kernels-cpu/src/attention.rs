@@ -6,6 +6,9 @@
 //! position. Rows and heads that share a block are computed side by side, which changes no chain.
 
 mod tile;
+mod union;
+
+pub use union::{SeenRows, UnionSpec, attention_over_union};
 
 use crate::kv::{PAGE_TOKENS, PageStore, PartIndex, Run, check_runs};
 use crate::level::{Kernel, Level};
@@ -212,17 +215,24 @@ impl Kernel for Attend<'_> {
             let at = (row * spec.heads + head) * value;
             // SAFETY: every (row, head) belongs to exactly one chunk.
             let out = unsafe { self.out.part(at..at + value) };
-            let (mut sum, mut factor) = (sums[pair], 1.0);
-            if let Some(sink) = spec.sinks.and_then(|s| s.get(head)) {
-                let highest = if *sink > maxima[pair] { *sink } else { maxima[pair] };
-                factor = bloomery_formats::math::exp(maxima[pair] - highest);
-                sum = sum * factor + bloomery_formats::math::exp(sink - highest);
-            }
-            let inverse = if sum == 0.0 { 0.0 } else { factor / sum };
-            for (out, a) in out.iter_mut().zip(&accumulators[pair * stride..][..value]) {
-                // The addition turns -0 into +0: which zero it was depends on keys that the row does not see.
-                *out = a * inverse + 0.0;
-            }
+            let sink = spec.sinks.and_then(|s| s.get(head)).copied();
+            finish(maxima[pair], sums[pair], sink, &accumulators[pair * stride..][..value], out);
         }
+    }
+}
+
+/// A head's result from its running maximum, sum and accumulator.
+#[inline(always)]
+fn finish(maximum: f32, mut sum: f32, sink: Option<f32>, accumulator: &[f32], out: &mut [f32]) {
+    let mut factor = 1.0;
+    if let Some(sink) = sink {
+        let highest = if sink > maximum { sink } else { maximum };
+        factor = bloomery_formats::math::exp(maximum - highest);
+        sum = sum * factor + bloomery_formats::math::exp(sink - highest);
+    }
+    let inverse = if sum == 0.0 { 0.0 } else { factor / sum };
+    for (out, a) in out.iter_mut().zip(accumulator) {
+        // The addition turns -0 into +0: which zero it was depends on keys that the row does not see.
+        *out = a * inverse + 0.0;
     }
 }

@@ -26,12 +26,12 @@ pub enum CacheType {
     Q8_0,
 }
 
-/// Order of a part's values in a page.
+/// Order of a part's values in a page; `rows` are those of [`PartSpec::rows`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// `[width, tokens]`: keys.
+    /// `[width, rows]`: keys.
     ByChannel,
-    /// `[tokens, width]`: values.
+    /// `[rows, width]`: values.
     ByToken,
 }
 
@@ -44,6 +44,27 @@ pub struct PartSpec {
     pub cache: CacheType,
     /// Order in the page.
     pub order: Order,
+    /// Tokens that one row stands for: the part has a row for every so many tokens, written with the last of them.
+    pub every: usize,
+}
+
+impl PartSpec {
+    /// Rows of a page: those that tokens of one page can complete.
+    pub fn rows(&self) -> usize {
+        PAGE_TOKENS.div_ceil(self.every.max(1))
+    }
+
+    /// Rows that `tokens` tokens complete.
+    pub fn complete(&self, tokens: usize) -> usize {
+        tokens / self.every.max(1)
+    }
+
+    /// Where row `row` lies: the number of the page among the sequence's, and the place in it. A row lies in the page of the
+    /// token that completes it, so a sequence that is cut back keeps exactly the pages of its rows.
+    pub fn place(&self, row: usize) -> (usize, usize) {
+        let page = ((row + 1) * self.every.max(1) - 1) / PAGE_TOKENS;
+        (page, row - self.complete(page * PAGE_TOKENS))
+    }
 }
 
 /// Index of a part in the layout.
@@ -60,6 +81,9 @@ pub struct PageLayout {
 /// Why parts cannot be stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
+    /// A row for every no tokens.
+    #[error("a row of the store stands for no token")]
+    NoTokens,
     /// Blocks do not divide the row.
     #[error("a cache of type q8_0 needs rows of a multiple of 32 values, found {width}; choose f16 or f32")]
     NoBlocks {
@@ -112,11 +136,14 @@ impl PageLayout {
             if part.cache == CacheType::Q8_0 && !part.width.is_multiple_of(32) {
                 return Err(LayoutError::NoBlocks { width: part.width });
             }
+            if part.every == 0 {
+                return Err(LayoutError::NoTokens);
+            }
             laid.push((*part, offset));
             let bytes = part
                 .cache
                 .bytes(part.width)
-                .and_then(|b| b.checked_mul(PAGE_TOKENS))
+                .and_then(|b| b.checked_mul(part.rows()))
                 .and_then(|b| b.checked_next_multiple_of(64))
                 .ok_or(too_large.clone())?;
             offset = offset

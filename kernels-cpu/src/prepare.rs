@@ -175,7 +175,12 @@ impl Kernel for Rows<'_> {
             }
             let page = self.run.pages[position / PAGE_TOKENS];
             for append in self.appended {
-                let width = self.store.layout().part(append.part).0.width;
+                let spec = self.store.layout().part(append.part).0;
+                // A row is written with the last token that it stands for.
+                if !(position + 1).is_multiple_of(spec.every) {
+                    continue;
+                }
+                let (width, (_, place)) = (spec.width, spec.place((position + 1) / spec.every - 1));
                 let values: &[f32] = match append.from {
                     AppendFrom::Rows(rows) => &rows[row * width..(row + 1) * width],
                     // SAFETY: the same row of the same chunk; the mutable part above is dead.
@@ -183,7 +188,7 @@ impl Kernel for Rows<'_> {
                 };
                 // SAFETY: `claim_for_writing` saw that the page belongs to this run alone, `prepare` holds the store
                 // exclusively, and every position belongs to one chunk.
-                unsafe { self.store.write_row(lanes, page, append.part, position % PAGE_TOKENS, values) };
+                unsafe { self.store.write_row(lanes, page, append.part, place, values) };
             }
         }
     }

@@ -73,22 +73,53 @@ pub fn route(
         if let Some((count, kept)) = spec.groups {
             leave_groups(&mut choice, count, kept);
         }
-        for (id, weight) in ids.iter_mut().zip(weights.iter_mut()) {
+        for id in ids.iter_mut() {
             let best = best(&choice);
             choice[best] = f32::NEG_INFINITY;
-            (*id, *weight) = (best as u32, scores[best]);
+            *id = best as u32;
         }
+        weigh(spec, &scores, ids, weights);
         distinct(ids);
-        if spec.score == Score::SoftmaxChosen {
-            softmax(weights);
-        }
-        if spec.normalize {
-            let sum = weights.iter().sum::<f32>();
-            let sum = if sum < spec.sum_floor { spec.sum_floor } else { sum };
-            weights.iter_mut().for_each(|w| *w /= sum);
-        }
-        weights.iter_mut().for_each(|w| *w *= spec.scale);
     }
+}
+
+/// Weights of experts that are given: `ids` is `[rows, used]`, every number below `experts`; bias and groups have no say.
+///
+/// # Panics
+/// When lengths disagree or a number is too large.
+pub fn weigh_given(
+    cpu: &Cpu,
+    spec: &RouteSpec<'_>,
+    rows: usize,
+    logits: &[f32],
+    ids: &[u32],
+    weights: &mut [f32],
+) {
+    let needed = rows * spec.used;
+    assert!(logits.len() >= rows * spec.experts && ids.len() >= needed && weights.len() >= needed);
+    let mut scores = vec![0.0; spec.experts];
+    let rows = logits.chunks_exact(spec.experts).take(rows);
+    for ((logits, ids), weights) in
+        rows.zip(ids.chunks_exact(spec.used)).zip(weights.chunks_exact_mut(spec.used))
+    {
+        scores.copy_from_slice(logits);
+        cpu.level.run(Scores(spec.score, &mut scores));
+        weigh(spec, &scores, ids, weights);
+    }
+}
+
+/// Weights of the chosen experts of one row.
+fn weigh(spec: &RouteSpec<'_>, scores: &[f32], ids: &[u32], weights: &mut [f32]) {
+    weights.iter_mut().zip(ids).for_each(|(w, id)| *w = scores[*id as usize]);
+    if spec.score == Score::SoftmaxChosen {
+        softmax(weights);
+    }
+    if spec.normalize {
+        let sum = weights.iter().sum::<f32>();
+        let sum = if sum < spec.sum_floor { spec.sum_floor } else { sum };
+        weights.iter_mut().for_each(|w| *w /= sum);
+    }
+    weights.iter_mut().for_each(|w| *w *= spec.scale);
 }
 
 struct Scores<'a>(Score, &'a mut [f32]);

@@ -4,7 +4,7 @@ use crate::activations::{ActivationChunk, Activations};
 use crate::cpu::Cpu;
 use crate::lanes::Lanes;
 use crate::level::Kernel;
-use crate::norm::rms_norm_row;
+use crate::norm::{layer_norm_row, rms_norm_row};
 use crate::pool::Pool;
 use crate::split::Split;
 use std::ops::Range;
@@ -125,6 +125,37 @@ pub fn rms_norm(
     }
 }
 
+/// `out = (x - mean) / sqrt(variance + eps) * weight + bias`, `[rows, width]`; weight and bias repeat over the row.
+///
+/// # Panics
+/// When shapes disagree.
+pub fn layer_norm(
+    cpu: &Cpu,
+    spec: NormSpec<'_>,
+    bias: Option<&[f32]>,
+    rows: usize,
+    width: usize,
+    x: &[f32],
+    out: &mut [f32],
+) {
+    struct Row<'a>(NormSpec<'a>, Option<&'a [f32]>, &'a [f32], &'a mut [f32]);
+    impl Kernel for Row<'_> {
+        type Out = ();
+        #[inline(always)]
+        fn run<L: Lanes>(self, lanes: L) {
+            layer_norm_row(lanes, self.2, self.0.weight, self.1, self.0.group, self.0.eps, self.3);
+        }
+    }
+    assert!(spec.group > 0 && width.is_multiple_of(spec.group), "groups of {} in {width}", spec.group);
+    assert!(spec.weight.is_none_or(|w| !w.is_empty()) && bias.is_none_or(|b| !b.is_empty()), "norm weights");
+    let x = &x[..rows * width];
+    for_rows(&cpu.pool, rows, width, out, |range, out| {
+        for (row, out) in range.zip(out.chunks_exact_mut(width)) {
+            cpu.level.run(Row(spec, bias, &x[row * width..(row + 1) * width], out));
+        }
+    });
+}
+
 /// Quantises rows `[rows, width]`; the targets' shapes are set.
 ///
 /// # Panics
@@ -133,25 +164,32 @@ pub fn quantize(cpu: &Cpu, rows: usize, width: usize, x: &[f32], quantized: &mut
     let x = &x[..rows * width];
     for target in quantized {
         assert!(target.rows() == rows && target.cols() == width, "activations of another shape");
-        if rows * width <= INLINE {
-            for mut chunk in target.chunks(rows.max(1)) {
-                (0..rows).for_each(|row| chunk.quantize_row(cpu.simd, row, &x[row * width..][..width]));
-            }
-            continue;
-        }
-        let per_chunk = rows.div_ceil(SLOTS);
-        let slots: [Mutex<Option<ActivationChunk<'_>>>; SLOTS] = std::array::from_fn(|_| Mutex::new(None));
-        for (slot, chunk) in slots.iter().zip(target.chunks(per_chunk)) {
-            *slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(chunk);
-        }
-        cpu.pool.run(rows.div_ceil(per_chunk), |chunk, _| {
-            let mut slot = slots[chunk].lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            if let Some(target) = slot.as_mut() {
-                for row in 0..target.rows() {
-                    let at = (chunk * per_chunk + row) * width;
-                    target.quantize_row(cpu.simd, row, &x[at..at + width]);
-                }
-            }
-        });
+        quantize_rows(cpu, target, |row| &x[row * width..][..width]);
     }
+}
+
+/// Quantises `row(i)` into every row i of the target, whose shape is set.
+pub(crate) fn quantize_rows<'x>(
+    cpu: &Cpu,
+    target: &mut Activations,
+    row: impl Fn(usize) -> &'x [f32] + Sync,
+) {
+    let rows = target.rows();
+    if rows * target.cols() <= INLINE {
+        for mut chunk in target.chunks(rows.max(1)) {
+            (0..rows).for_each(|i| chunk.quantize_row(cpu.simd, i, row(i)));
+        }
+        return;
+    }
+    let per_chunk = rows.div_ceil(SLOTS);
+    let slots: [Mutex<Option<ActivationChunk<'_>>>; SLOTS] = std::array::from_fn(|_| Mutex::new(None));
+    for (slot, chunk) in slots.iter().zip(target.chunks(per_chunk)) {
+        *slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(chunk);
+    }
+    cpu.pool.run(rows.div_ceil(per_chunk), |chunk, _| {
+        let mut slot = slots[chunk].lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(target) = slot.as_mut() {
+            (0..target.rows()).for_each(|i| target.quantize_row(cpu.simd, i, row(chunk * per_chunk + i)));
+        }
+    });
 }

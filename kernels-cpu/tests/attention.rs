@@ -72,9 +72,9 @@ fn cases() -> Vec<Case> {
 fn run(case: &Case, level: Level, pool: &Pool, chunk: usize, other_rows: usize) -> Vec<f32> {
     let (kw, vw, qw) = (case.kv_heads * case.key, case.kv_heads * case.value, case.heads * case.key);
     let layout = PageLayout::new(&[
-        PartSpec { width: 48, cache: CacheType::F16, order: Order::ByChannel },
-        PartSpec { width: kw, cache: case.cache, order: Order::ByChannel },
-        PartSpec { width: vw, cache: case.cache, order: Order::ByToken },
+        PartSpec { width: 48, cache: CacheType::F16, order: Order::ByChannel, every: 1 },
+        PartSpec { width: kw, cache: case.cache, order: Order::ByChannel, every: 1 },
+        PartSpec { width: vw, cache: case.cache, order: Order::ByToken, every: 1 },
     ])
     .unwrap();
     let mut store = PageStore::new(layout, 64);
@@ -227,8 +227,8 @@ fn no_bit_depends_on_level_threads_or_steps() {
 #[test]
 fn pages_are_shared_copied_and_carried_as_bytes() {
     let layout = PageLayout::new(&[
-        PartSpec { width: 32, cache: CacheType::Q8_0, order: Order::ByChannel },
-        PartSpec { width: 32, cache: CacheType::F16, order: Order::ByToken },
+        PartSpec { width: 32, cache: CacheType::Q8_0, order: Order::ByChannel, every: 1 },
+        PartSpec { width: 32, cache: CacheType::F16, order: Order::ByToken, every: 1 },
     ])
     .unwrap();
     let mut store = PageStore::new(layout, 2);
@@ -249,8 +249,8 @@ fn pages_are_shared_copied_and_carried_as_bytes() {
     let b = store.copy(a).unwrap();
     assert!(store.take().is_none());
     let (mut all, mut some) = (Vec::new(), Vec::new());
-    store.export(a, PAGE_TOKENS, &mut all);
-    store.export(b, 7, &mut some);
+    store.export(a, 0, PAGE_TOKENS, &mut all);
+    store.export(b, 0, 7, &mut some);
     assert_eq!(all.len(), store.layout().page_bytes());
     assert_ne!(all, some);
     // 32 channels of q8_0 by channel are untouched zeros; seven tokens of 64 bytes remain.
@@ -259,7 +259,7 @@ fn pages_are_shared_copied_and_carried_as_bytes() {
     assert!(some[start + 7 * 64..].iter().all(|b| *b == 0));
     assert!(store.import(a, &some));
     let mut again = Vec::new();
-    store.export(a, PAGE_TOKENS, &mut again);
+    store.export(a, 0, PAGE_TOKENS, &mut again);
     assert_eq!(again, some);
     assert!(!store.import(a, &some[1..]));
     store.release(a);

@@ -5,7 +5,7 @@ use crate::lanes::{Lanes, WIDTH};
 use bloomery_formats as formats;
 
 impl PageStore {
-    /// Writes row `token` (below [`PAGE_TOKENS`]) of a part.
+    /// Writes row `row` of the page (below [`PartSpec::rows`](super::PartSpec::rows)) of a part.
     ///
     /// # Safety
     /// No other thread reads or writes this row of the page meanwhile, and the caller's job holds `&mut PageStore`.
@@ -15,33 +15,34 @@ impl PageStore {
         lanes: L,
         id: PageId,
         part: PartIndex,
-        token: usize,
-        row: &[f32],
+        row: usize,
+        values: &[f32],
     ) {
         let (spec, offset) = self.layout().part(part);
-        assert!(row.len() == spec.width && token < PAGE_TOKENS, "a row of {} into {spec:?}", row.len());
-        // SAFETY: the layout places the part's `PAGE_TOKENS` rows at `offset` inside the page.
+        let rows = spec.rows();
+        assert!(values.len() == spec.width && row < rows, "a row of {} into {spec:?}", values.len());
+        // SAFETY: the layout places the part's `rows` rows at `offset` inside the page.
         let base = unsafe { self.memory(id).as_ptr().add(offset) };
         match (spec.order, spec.cache) {
             (Order::ByToken, CacheType::F32) => {
-                // SAFETY: row `token` of `[tokens, width]` f32; pages are 64-byte aligned and so are parts.
+                // SAFETY: row `row` of `[rows, width]` f32; pages are 64-byte aligned and so are parts.
                 let to = unsafe {
-                    std::slice::from_raw_parts_mut(base.cast::<f32>().add(token * spec.width), spec.width)
+                    std::slice::from_raw_parts_mut(base.cast::<f32>().add(row * spec.width), spec.width)
                 };
-                to.copy_from_slice(row);
+                to.copy_from_slice(values);
             }
             (Order::ByToken, CacheType::F16) => {
-                // SAFETY: row `token` of `[tokens, width]` u16.
+                // SAFETY: row `row` of `[rows, width]` u16.
                 let to = unsafe {
-                    std::slice::from_raw_parts_mut(base.cast::<u16>().add(token * spec.width), spec.width)
+                    std::slice::from_raw_parts_mut(base.cast::<u16>().add(row * spec.width), spec.width)
                 };
-                to_f16(lanes, row, to);
+                to_f16(lanes, values, to);
             }
             (Order::ByToken, CacheType::Q8_0) => {
                 let bytes = spec.width / 32 * 34;
-                // SAFETY: row `token` of `[tokens, bytes]`.
-                let to = unsafe { std::slice::from_raw_parts_mut(base.add(token * bytes), bytes) };
-                for (block, values) in to.chunks_exact_mut(34).zip(row.chunks_exact(32)) {
+                // SAFETY: row `row` of `[rows, bytes]`.
+                let to = unsafe { std::slice::from_raw_parts_mut(base.add(row * bytes), bytes) };
+                for (block, values) in to.chunks_exact_mut(34).zip(values.chunks_exact(32)) {
                     let (mut scale, mut quants) = (0, [0; 32]);
                     quantize_q8_0(values, &mut scale, &mut quants);
                     block[..2].copy_from_slice(&scale.to_le_bytes());
@@ -49,31 +50,31 @@ impl PageStore {
                 }
             }
             (Order::ByChannel, CacheType::F32) => {
-                for (channel, value) in row.iter().enumerate() {
-                    // SAFETY: element (channel, token) of `[width, tokens]` f32.
-                    unsafe { *base.cast::<f32>().add(channel * PAGE_TOKENS + token) = *value };
+                for (channel, value) in values.iter().enumerate() {
+                    // SAFETY: element (channel, row) of `[width, rows]` f32.
+                    unsafe { *base.cast::<f32>().add(channel * rows + row) = *value };
                 }
             }
             (Order::ByChannel, CacheType::F16) => {
                 let mut halves = [0u16; WIDTH];
-                for (group, values) in row.chunks(WIDTH).enumerate() {
+                for (group, values) in values.chunks(WIDTH).enumerate() {
                     lanes.store_f16(lanes.load_some(values), &mut halves);
                     for (i, half) in halves.iter().enumerate().take(values.len()) {
-                        // SAFETY: element (channel, token) of `[width, tokens]` u16.
-                        unsafe { *base.cast::<u16>().add((group * WIDTH + i) * PAGE_TOKENS + token) = *half };
+                        // SAFETY: element (channel, row) of `[width, rows]` u16.
+                        unsafe { *base.cast::<u16>().add((group * WIDTH + i) * rows + row) = *half };
                     }
                 }
             }
             (Order::ByChannel, CacheType::Q8_0) => {
-                for (b, values) in row.chunks_exact(32).enumerate() {
+                for (b, values) in values.chunks_exact(32).enumerate() {
                     let (mut scale, mut quants) = (0, [0; 32]);
                     quantize_q8_0(values, &mut scale, &mut quants);
-                    // SAFETY: block b holds the scales `[tokens]` u16, then `[32 channels, tokens]` int8.
+                    // SAFETY: block b holds the scales `[rows]` u16, then `[32 channels, rows]` int8.
                     unsafe {
-                        let block = base.add(b * 34 * PAGE_TOKENS);
-                        *block.cast::<u16>().add(token) = scale;
+                        let block = base.add(b * 34 * rows);
+                        *block.cast::<u16>().add(row) = scale;
                         for (channel, q) in quants.iter().enumerate() {
-                            *block.add((2 + channel) * PAGE_TOKENS + token).cast::<i8>() = *q;
+                            *block.add((2 + channel) * rows + row).cast::<i8>() = *q;
                         }
                     }
                 }
@@ -81,7 +82,7 @@ impl PageStore {
         }
     }
 
-    /// Channels `first .. first + n` of all tokens of a by-channel part, as `[n, PAGE_TOKENS]` f32.
+    /// Channels `first .. first + n` of all tokens of a by-channel part with a row for each, as `[n, PAGE_TOKENS]` f32.
     #[inline(always)]
     pub(crate) fn read_channels<L: Lanes>(
         &self,
@@ -135,45 +136,80 @@ impl PageStore {
         stride: usize,
         to: &mut [f32],
     ) {
+        for (token, to) in to.chunks_exact_mut(stride).enumerate() {
+            self.read_row(lanes, id, part, token, first, &mut to[..n]);
+            to[n..].fill(0.0);
+        }
+    }
+
+    /// Values `first ..` of row `row` of the page, as many as `to` holds, in either order.
+    #[inline(always)]
+    pub(crate) fn read_row<L: Lanes>(
+        &self,
+        lanes: L,
+        id: PageId,
+        part: PartIndex,
+        row: usize,
+        first: usize,
+        to: &mut [f32],
+    ) {
         let (spec, _) = self.layout().part(part);
         let bytes = self.part_bytes(id, part);
-        for (token, to) in to.chunks_exact_mut(stride).enumerate() {
-            match spec.cache {
-                CacheType::F32 => {
-                    to[..n].copy_from_slice(&floats(bytes)[token * spec.width + first..][..n]);
+        let (rows, n) = (spec.rows(), to.len());
+        match (spec.order, spec.cache) {
+            (Order::ByToken, CacheType::F32) => {
+                to.copy_from_slice(&floats(bytes)[row * spec.width + first..][..n]);
+            }
+            (Order::ByToken, CacheType::F16) => {
+                let from = &halves(bytes)[row * spec.width + first..][..n];
+                let (whole, rest) = from.as_chunks::<WIDTH>();
+                for (from, to) in whole.iter().zip(to.as_chunks_mut::<WIDTH>().0) {
+                    lanes.store(lanes.load_f16(from), to);
                 }
-                CacheType::F16 => {
-                    let from = &halves(bytes)[token * spec.width + first..][..n];
-                    let (whole, rest) = from.as_chunks::<WIDTH>();
-                    for (from, to) in whole.iter().zip(to.as_chunks_mut::<WIDTH>().0) {
-                        lanes.store(lanes.load_f16(from), to);
-                    }
-                    for (to, from) in to[whole.len() * WIDTH..].iter_mut().zip(rest) {
-                        *to = formats::half::f16_to_f32(*from);
-                    }
+                for (to, from) in to[whole.len() * WIDTH..].iter_mut().zip(rest) {
+                    *to = formats::half::f16_to_f32(*from);
                 }
-                CacheType::Q8_0 => {
-                    let row = &bytes[token * (spec.width / 32 * 34)..][..spec.width / 32 * 34];
-                    if first.is_multiple_of(32) && n.is_multiple_of(32) {
-                        let blocks = row[first / 32 * 34..].chunks_exact(34);
-                        for (block, to) in blocks.zip(to[..n].chunks_exact_mut(32)) {
-                            let scale = lanes
-                                .splat(formats::half::f16_to_f32(u16::from_le_bytes([block[0], block[1]])));
-                            let quants = signed(&block[2..]).as_chunks::<WIDTH>().0.iter();
-                            for (q, to) in quants.zip(to.as_chunks_mut::<WIDTH>().0) {
-                                lanes.store(lanes.mul(scale, lanes.load_i8(q)), to);
-                            }
+            }
+            (Order::ByToken, CacheType::Q8_0) => {
+                let row = &bytes[row * (spec.width / 32 * 34)..][..spec.width / 32 * 34];
+                if first.is_multiple_of(32) && n.is_multiple_of(32) {
+                    let blocks = row[first / 32 * 34..].chunks_exact(34);
+                    for (block, to) in blocks.zip(to.chunks_exact_mut(32)) {
+                        let scale =
+                            lanes.splat(formats::half::f16_to_f32(u16::from_le_bytes([block[0], block[1]])));
+                        let quants = signed(&block[2..]).as_chunks::<WIDTH>().0.iter();
+                        for (q, to) in quants.zip(to.as_chunks_mut::<WIDTH>().0) {
+                            lanes.store(lanes.mul(scale, lanes.load_i8(q)), to);
                         }
-                    } else {
-                        for (i, to) in to[..n].iter_mut().enumerate() {
-                            let block = &row[(first + i) / 32 * 34..][..34];
-                            let scale = formats::half::f16_to_f32(u16::from_le_bytes([block[0], block[1]]));
-                            *to = scale * f32::from(block[2 + (first + i) % 32] as i8);
-                        }
+                    }
+                } else {
+                    for (i, to) in to.iter_mut().enumerate() {
+                        let block = &row[(first + i) / 32 * 34..][..34];
+                        let scale = formats::half::f16_to_f32(u16::from_le_bytes([block[0], block[1]]));
+                        *to = scale * f32::from(block[2 + (first + i) % 32] as i8);
                     }
                 }
             }
-            to[n..].fill(0.0);
+            (Order::ByChannel, CacheType::F32) => {
+                let from = floats(bytes);
+                for (i, to) in to.iter_mut().enumerate() {
+                    *to = from[(first + i) * rows + row];
+                }
+            }
+            (Order::ByChannel, CacheType::F16) => {
+                let from = halves(bytes);
+                for (i, to) in to.iter_mut().enumerate() {
+                    *to = formats::half::f16_to_f32(from[(first + i) * rows + row]);
+                }
+            }
+            (Order::ByChannel, CacheType::Q8_0) => {
+                for (i, to) in to.iter_mut().enumerate() {
+                    let channel = first + i;
+                    let (scales, quants) = bytes[channel / 32 * 34 * rows..][..34 * rows].split_at(2 * rows);
+                    let scale = formats::half::f16_to_f32(halves(scales)[row]);
+                    *to = scale * f32::from(quants[channel % 32 * rows + row] as i8);
+                }
+            }
         }
     }
 }

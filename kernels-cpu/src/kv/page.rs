@@ -99,11 +99,12 @@ impl PageStore {
         Some(to)
     }
 
-    /// Appends the page's bytes to `out`, zeros in place of tokens at `tokens` and later.
-    pub fn export(&self, id: PageId, tokens: usize, out: &mut Vec<u8>) {
+    /// Appends the bytes of the page, the `number`-th of its sequence, to `out`, zeros in place of rows that its first `tokens`
+    /// tokens do not complete.
+    pub fn export(&self, id: PageId, number: usize, tokens: usize, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(self.bytes(id));
-        clear_from(&self.layout, &mut out[start..], tokens);
+        clear_from(&self.layout, &mut out[start..], number, tokens);
     }
 
     /// Fills a page from exported bytes; `false` when their number is wrong.
@@ -130,7 +131,7 @@ impl PageStore {
     /// The bytes of a part.
     pub(crate) fn part_bytes(&self, id: PageId, part: PartIndex) -> &[u8] {
         let (spec, offset) = self.layout.part(part);
-        let len = spec.cache.bytes(spec.width).unwrap_or(0) * PAGE_TOKENS;
+        let len = spec.cache.bytes(spec.width).unwrap_or(0) * spec.rows();
         &self.bytes(id)[offset..offset + len]
     }
 
@@ -176,25 +177,27 @@ impl Drop for PageStore {
     }
 }
 
-/// Zeroes the tokens at `tokens` and later.
-fn clear_from(layout: &PageLayout, page: &mut [u8], tokens: usize) {
+/// Zeroes the rows that the first `tokens` tokens of the page do not complete.
+fn clear_from(layout: &PageLayout, page: &mut [u8], number: usize, tokens: usize) {
+    let first = number * PAGE_TOKENS;
     let tokens = tokens.min(PAGE_TOKENS);
     for (spec, offset) in &layout.parts {
-        let row = spec.cache.bytes(spec.width).unwrap_or(0);
-        let bytes = &mut page[*offset..offset + row * PAGE_TOKENS];
+        let kept = spec.complete(first + tokens) - spec.complete(first);
+        let (rows, row) = (spec.rows(), spec.cache.bytes(spec.width).unwrap_or(0));
+        let bytes = &mut page[*offset..offset + row * rows];
         match (spec.order, spec.cache) {
-            (Order::ByToken, _) => bytes[row * tokens..].fill(0),
+            (Order::ByToken, _) => bytes[row * kept..].fill(0),
             (Order::ByChannel, CacheType::F32) => {
-                bytes.chunks_exact_mut(4 * PAGE_TOKENS).for_each(|c| c[4 * tokens..].fill(0));
+                bytes.chunks_exact_mut(4 * rows).for_each(|c| c[4 * kept..].fill(0));
             }
             (Order::ByChannel, CacheType::F16) => {
-                bytes.chunks_exact_mut(2 * PAGE_TOKENS).for_each(|c| c[2 * tokens..].fill(0));
+                bytes.chunks_exact_mut(2 * rows).for_each(|c| c[2 * kept..].fill(0));
             }
             (Order::ByChannel, CacheType::Q8_0) => {
-                for block in bytes.chunks_exact_mut(34 * PAGE_TOKENS) {
-                    let (scales, quants) = block.split_at_mut(2 * PAGE_TOKENS);
-                    scales[2 * tokens..].fill(0);
-                    quants.chunks_exact_mut(PAGE_TOKENS).for_each(|c| c[tokens..].fill(0));
+                for block in bytes.chunks_exact_mut(34 * rows) {
+                    let (scales, quants) = block.split_at_mut(2 * rows);
+                    scales[2 * kept..].fill(0);
+                    quants.chunks_exact_mut(rows).for_each(|c| c[kept..].fill(0));
                 }
             }
         }

@@ -241,8 +241,8 @@ impl Executor for CpuExecutor {
     }
 
     fn save(&self, sequence: SequenceId) -> Result<Vec<u8>, SequenceError> {
-        self.sequences.save(sequence, |store, page, tokens, out| {
-            store.export(page, tokens, out);
+        self.sequences.save(sequence, |store, page, number, tokens, out| {
+            store.export(page, number, tokens, out);
             Ok(())
         })
     }
@@ -286,7 +286,7 @@ pub(crate) fn page_parts(
                 PartRole::Value => cache_value,
                 PartRole::Exact => CacheType::F32,
             };
-            specs.push(PartSpec { width: part.width as usize, cache, order });
+            specs.push(PartSpec { width: part.width as usize, cache, order, every: 1 });
         }
         Some((PartIndex(specs.len() - 2), PartIndex(specs.len() - 1)))
     });

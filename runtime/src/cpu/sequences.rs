@@ -196,11 +196,11 @@ impl<P: Pages> Sequences<P> {
         Ok(())
     }
 
-    /// `export` appends the bytes of a page, of which the first so many tokens count.
+    /// `export` appends the bytes of a page, the so-manieth of its sequence, of which the first so many tokens count.
     pub fn save(
         &self,
         id: SequenceId,
-        export: impl Fn(&P, P::Id, usize, &mut Vec<u8>) -> Result<(), String>,
+        export: impl Fn(&P, P::Id, usize, usize, &mut Vec<u8>) -> Result<(), String>,
     ) -> Result<Vec<u8>, SequenceError> {
         let sequence = self.get(id)?;
         let pages = sequence.len.div_ceil(PAGE_TOKENS);
@@ -210,7 +210,7 @@ impl<P: Pages> Sequences<P> {
         bytes.extend_from_slice(&(sequence.len as u64).to_le_bytes());
         for (i, page) in sequence.pages[..pages].iter().enumerate() {
             let tokens = sequence.len - i * PAGE_TOKENS;
-            export(&self.store, *page, tokens, &mut bytes).map_err(SequenceError::Failed)?;
+            export(&self.store, *page, i, tokens, &mut bytes).map_err(SequenceError::Failed)?;
         }
         Ok(bytes)
     }

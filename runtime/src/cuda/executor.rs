@@ -190,7 +190,7 @@ impl Executor for CudaExecutor {
     }
 
     fn save(&self, sequence: SequenceId) -> Result<Vec<u8>, SequenceError> {
-        self.sequences.save(sequence, |store, page, tokens, out| {
+        self.sequences.save(sequence, |store, page, _, tokens, out| {
             let start = out.len();
             out.resize(start + store.page_bytes(), 0);
             let from = store.page(page).map_err(|error| error.to_string())?;
