@@ -7,6 +7,7 @@
 mod emit;
 mod executor;
 mod input;
+mod joins;
 mod kernel_set;
 mod memory;
 mod pack;

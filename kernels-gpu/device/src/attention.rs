@@ -1,7 +1,7 @@
 //! Attention over pages: a lane a key for the scores, a lane a few channels for the values. Keys are cut into fixed spans, each summed
 //! in order; spans are merged in order, by whoever: a row's result does not depend on the company it had.
 
-use crate::dev::{ctaid_x, ctaid_y, ctaid_z, tid};
+use crate::dev::{ctaid_x, ctaid_y, tid};
 use crate::heads::Place;
 use crate::warp::{get_f32, max_f32, tree_sum};
 use bloomery_formats::float::fma;
@@ -10,7 +10,7 @@ use bloomery_formats::math;
 
 /// Pages of a span.
 pub const SPAN: u32 = 4;
-const LOWEST: f32 = -1e30;
+pub const LOWEST: f32 = -1e30;
 
 #[derive(Clone, Copy)]
 pub struct Shape {
@@ -212,8 +212,7 @@ unsafe fn finish<const V: usize>(
     }
 }
 
-/// Grid: x rows, y key heads, z spans (1: all spans in this block); a warp a query head of the group. `partial` is
-/// `[rows, heads, spans, 2 + value]`.
+/// Grid: x rows, y key heads; a warp a query head of the group.
 ///
 /// # Safety
 /// Every pointer leads to what the shapes say.
@@ -224,8 +223,6 @@ pub unsafe fn attend<const V: usize>(
     sinks: *const f32,
     q: *const f32,
     out: *mut f32,
-    partial: *mut f32,
-    spans: u32,
 ) {
     let (row, kv, warp, lane) = (ctaid_x(), ctaid_y(), tid() >> 5, tid() & 31);
     let group = crate::warp::div(shape.heads, shape.kv_heads);
@@ -238,68 +235,10 @@ pub unsafe fn attend<const V: usize>(
         if shape.window != 0 && position + 1 > shape.window { position + 1 - shape.window } else { 0 };
     let q = q.add(((row * shape.heads + head) * shape.key) as usize);
     let (first, last) = (oldest / (32 * SPAN), position / (32 * SPAN));
-    if spans > 1 {
-        let n = ctaid_z();
-        if n < first || n > last {
-            return;
-        }
-        let of = span::<V>(&place, &shape, q, row, kv, position, oldest, n * SPAN, lane);
-        let to = partial.add((((row * shape.heads + head) * spans + n) * (2 + shape.value)) as usize);
-        if lane == 0 {
-            *to = of.highest;
-            *to.add(1) = of.sum;
-        }
-        let mut i = 0;
-        while i < V {
-            let c = lane + 32 * i as u32;
-            if c < shape.value {
-                *to.add((2 + c) as usize) = of.values[i];
-            }
-            i += 1;
-        }
-        return;
-    }
     let mut total = Sum::<V>::new();
     let mut n = first;
     while n <= last {
         let of = span::<V>(&place, &shape, q, row, kv, position, oldest, n * SPAN, lane);
-        total.merge(of, n == first);
-        n += 1;
-    }
-    finish(&total, &shape, sinks, row, head, out, lane);
-}
-
-/// Merges the spans. Grid: x rows, y heads; one warp.
-///
-/// # Safety
-/// Every pointer leads to what the shapes say.
-#[inline(always)]
-pub unsafe fn merge<const V: usize>(
-    positions: *const u32,
-    shape: Shape,
-    sinks: *const f32,
-    out: *mut f32,
-    partial: *const f32,
-    spans: u32,
-) {
-    let (row, head, lane) = (ctaid_x(), ctaid_y(), tid() & 31);
-    let position = *positions.add(row as usize);
-    let oldest =
-        if shape.window != 0 && position + 1 > shape.window { position + 1 - shape.window } else { 0 };
-    let (first, last) = (oldest / (32 * SPAN), position / (32 * SPAN));
-    let mut total = Sum::<V>::new();
-    let mut n = first;
-    while n <= last {
-        let from = partial.add((((row * shape.heads + head) * spans + n) * (2 + shape.value)) as usize);
-        let mut of = Sum::<V> { highest: *from, sum: *from.add(1), values: [0.0; V] };
-        let mut i = 0;
-        while i < V {
-            let c = lane + 32 * i as u32;
-            if c < shape.value {
-                of.values[i] = *from.add((2 + c) as usize);
-            }
-            i += 1;
-        }
         total.merge(of, n == first);
         n += 1;
     }

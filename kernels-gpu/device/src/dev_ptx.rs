@@ -32,6 +32,12 @@ pub fn ctaid_z() -> u32 {
     // SAFETY: as above.
     unsafe { nvptx::_block_idx_z() as u32 }
 }
+/// Blocks, first number.
+#[inline(always)]
+pub fn nctaid_x() -> u32 {
+    // SAFETY: as above.
+    unsafe { nvptx::_grid_dim_x() as u32 }
+}
 /// Barrier of the block.
 #[inline(always)]
 pub fn sync() {
@@ -59,6 +65,15 @@ pub fn shfl_xor(v: u32, mask: u32) -> u32 {
 pub fn shfl(v: u32, lane: u32) -> u32 {
     // SAFETY: as above.
     unsafe { shfl_idx(!0, v, lane, 0x1f) }
+}
+/// Asks for the line of global memory at an address, without waiting.
+///
+/// # Safety
+/// It is there.
+#[inline(always)]
+pub unsafe fn prefetch(p: *const u8) {
+    // SAFETY: the caller's.
+    unsafe { asm!("prefetch.global.L2 [{}];", in(reg64) p, options(readonly, nostack)) };
 }
 /// Square root, correctly rounded.
 #[inline(always)]
@@ -115,4 +130,119 @@ pub fn shared() -> *mut u8 {
         asm!("{{ .reg .u64 a; mov.u64 a, dynamic_shared; cvta.shared.u64 {}, a; }}", out(reg64) p, options(pure, nomem, nostack))
     };
     p as *mut u8
+}
+
+/// The start of dynamic shared memory in its own address space.
+#[inline(always)]
+fn shared_start() -> u32 {
+    let p: u32;
+    // SAFETY: takes an address.
+    unsafe { asm!("mov.u32 {}, dynamic_shared;", out(reg32) p, options(pure, nomem, nostack)) };
+    p
+}
+/// 16 aligned bytes of shared memory, `at` bytes from its start.
+///
+/// # Safety
+/// They are there.
+#[inline(always)]
+pub unsafe fn shared16(at: u32) -> [u32; 4] {
+    let (a, b, c, d): (u32, u32, u32, u32);
+    // SAFETY: the caller's.
+    unsafe {
+        asm!("ld.shared.v4.u32 {{{}, {}, {}, {}}}, [{}];",
+            out(reg32) a, out(reg32) b, out(reg32) c, out(reg32) d, in(reg32) shared_start() + at, options(readonly, nostack))
+    };
+    [a, b, c, d]
+}
+/// Four aligned bytes of shared memory.
+///
+/// # Safety
+/// They are there.
+#[inline(always)]
+pub unsafe fn shared4(at: u32) -> u32 {
+    let a: u32;
+    // SAFETY: the caller's.
+    unsafe {
+        asm!("ld.shared.u32 {}, [{}];", out(reg32) a, in(reg32) shared_start() + at, options(readonly, nostack))
+    };
+    a
+}
+/// Two aligned bytes of shared memory.
+///
+/// # Safety
+/// They are there.
+#[inline(always)]
+pub unsafe fn shared2(at: u32) -> u16 {
+    let a: u16;
+    // SAFETY: the caller's.
+    unsafe {
+        asm!("ld.shared.u16 {}, [{}];", out(reg16) a, in(reg32) shared_start() + at, options(readonly, nostack))
+    };
+    a
+}
+/// Four aligned bytes of weights: read once.
+///
+/// # Safety
+/// They are there.
+#[inline(always)]
+pub unsafe fn load4(p: *const u8) -> u32 {
+    let a: u32;
+    // SAFETY: the caller's.
+    unsafe {
+        asm!("ld.global.nc.L2::128B.u32 {}, [{}];", out(reg32) a, in(reg64) p, options(readonly, nostack))
+    };
+    a
+}
+/// Two aligned bytes of weights.
+///
+/// # Safety
+/// They are there.
+#[inline(always)]
+pub unsafe fn load2(p: *const u8) -> u16 {
+    let a: u16;
+    // SAFETY: the caller's.
+    unsafe { asm!("ld.global.nc.u16 {}, [{}];", out(reg16) a, in(reg64) p, options(readonly, nostack)) };
+    a
+}
+/// The f32 that a half's bits mean.
+#[inline(always)]
+pub fn half(bits: u16) -> f32 {
+    let value: f32;
+    // SAFETY: arithmetic.
+    unsafe { asm!("cvt.f32.f16 {}, {};", out(reg32) value, in(reg16) bits, options(pure, nomem, nostack)) };
+    value
+}
+/// Begins a copy of 16 aligned bytes of global memory to shared memory, `at` bytes from its start; it has come after [`copies_wait`].
+///
+/// # Safety
+/// Both are there.
+#[inline(always)]
+pub unsafe fn copy16(at: u32, from: *const u8) {
+    // SAFETY: the caller's.
+    unsafe {
+        asm!("cp.async.cg.shared.global [{}], [{}], 16;", in(reg32) shared_start() + at, in(reg64) from, options(nostack))
+    };
+}
+/// The same for four bytes.
+///
+/// # Safety
+/// Both are there.
+#[inline(always)]
+pub unsafe fn copy4(at: u32, from: *const u8) {
+    // SAFETY: the caller's.
+    unsafe {
+        asm!("cp.async.ca.shared.global [{}], [{}], 4;", in(reg32) shared_start() + at, in(reg64) from, options(nostack))
+    };
+}
+/// Ends a group of this thread's copies.
+#[inline(always)]
+pub fn copies_commit() {
+    // SAFETY: no operand.
+    unsafe { asm!("cp.async.commit_group;", options(nostack)) };
+}
+/// This thread's copies have come but for those of the last `LATER` groups; a barrier shows them to others.
+#[inline(always)]
+pub fn copies_wait<const LATER: u32>() {
+    // SAFETY: no operand.
+    unsafe { asm!("cp.async.wait_group {};", const LATER, options(nostack)) };
 }

@@ -3,7 +3,7 @@
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
@@ -25,11 +25,15 @@ impl Op {
 struct Lane {
     tid: u32,
     yielder: Cell<*const Yielder<u32, Op>>,
+    /// Copies that have not come, in groups; the last one is open.
+    copies: RefCell<Vec<Vec<(u32, usize, u32)>>>,
 }
 struct Block {
     threads: u32,
     block: [u32; 3],
+    grid: [u32; 3],
     shared: *mut u8,
+    shared_bytes: u32,
 }
 thread_local! {
     static LANE: Cell<*mut Lane> = const { Cell::new(std::ptr::null_mut()) };
@@ -64,7 +68,13 @@ pub fn launch(grid: [u32; 3], threads: u32, shared: u32, kernel: impl Fn() + Cop
         for y in 0..grid[1] {
             for x in 0..grid[0] {
                 memory.fill(0xcdcd_cdcd_cdcd_cdcd_cdcd_cdcd_cdcd_cdcd);
-                let here = Block { threads, block: [x, y, z], shared: memory.as_mut_ptr().cast() };
+                let here = Block {
+                    threads,
+                    block: [x, y, z],
+                    grid,
+                    shared: memory.as_mut_ptr().cast(),
+                    shared_bytes: shared,
+                };
                 BLOCK.set(&here);
                 run_block(threads, &mut stacks, kernel);
             }
@@ -75,8 +85,15 @@ pub fn launch(grid: [u32; 3], threads: u32, shared: u32, kernel: impl Fn() + Cop
 
 fn run_block(threads: u32, stacks: &mut Vec<DefaultStack>, kernel: impl Fn() + Copy + 'static) {
     let n = threads as usize;
-    let mut lanes: Vec<Box<Lane>> =
-        (0..threads).map(|tid| Box::new(Lane { tid, yielder: Cell::new(std::ptr::null()) })).collect();
+    let mut lanes: Vec<Box<Lane>> = (0..threads)
+        .map(|tid| {
+            Box::new(Lane {
+                tid,
+                yielder: Cell::new(std::ptr::null()),
+                copies: RefCell::new(vec![Vec::new()]),
+            })
+        })
+        .collect();
     let mut coroutines: Vec<_> = (0..n)
         .map(|_| {
             Coroutine::with_stack(
@@ -165,6 +182,10 @@ pub fn ctaid_y() -> u32 {
 pub fn ctaid_z() -> u32 {
     block().block[2]
 }
+/// Blocks, first number.
+pub fn nctaid_x() -> u32 {
+    block().grid[0]
+}
 /// Barrier of the block.
 pub fn sync() {
     ask(Op::Sync);
@@ -176,6 +197,14 @@ pub fn shfl_xor(v: u32, mask: u32) -> u32 {
 /// The value of that lane.
 pub fn shfl(v: u32, lane: u32) -> u32 {
     ask(Op::Index(v, lane))
+}
+/// Asks for the line of global memory at an address, without waiting.
+///
+/// # Safety
+/// It is there.
+pub unsafe fn prefetch(p: *const u8) {
+    // SAFETY: the caller's.
+    let _ = unsafe { p.read_volatile() };
 }
 /// Square root, correctly rounded.
 pub fn sqrt(x: f32) -> f32 {
@@ -205,4 +234,89 @@ pub unsafe fn load16_kept(p: *const u8) -> [u32; 4] {
 /// The block's shared memory.
 pub fn shared() -> *mut u8 {
     block().shared
+}
+
+fn shared_at(at: u32, bytes: u32) -> *mut u8 {
+    assert!(at.is_multiple_of(bytes), "misaligned access of {bytes} bytes at {at} of shared memory");
+    assert!(at + bytes <= block().shared_bytes, "{at} is outside shared memory");
+    // SAFETY: within the block's shared memory.
+    unsafe { block().shared.add(at as usize) }
+}
+/// 16 aligned bytes of shared memory, `at` bytes from its start.
+///
+/// # Safety
+/// They are there.
+pub unsafe fn shared16(at: u32) -> [u32; 4] {
+    // SAFETY: checked.
+    unsafe { shared_at(at, 16).cast::<[u32; 4]>().read() }
+}
+/// Four aligned bytes of shared memory.
+///
+/// # Safety
+/// They are there.
+pub unsafe fn shared4(at: u32) -> u32 {
+    // SAFETY: checked.
+    unsafe { shared_at(at, 4).cast::<u32>().read() }
+}
+/// Two aligned bytes of shared memory.
+///
+/// # Safety
+/// They are there.
+pub unsafe fn shared2(at: u32) -> u16 {
+    // SAFETY: checked.
+    unsafe { shared_at(at, 2).cast::<u16>().read() }
+}
+/// Four aligned bytes of weights.
+///
+/// # Safety
+/// They are there.
+pub unsafe fn load4(p: *const u8) -> u32 {
+    assert_eq!(p as usize % 4, 0, "misaligned 4-byte load");
+    // SAFETY: the caller's.
+    unsafe { p.cast::<u32>().read() }
+}
+/// Two aligned bytes of weights.
+///
+/// # Safety
+/// They are there.
+pub unsafe fn load2(p: *const u8) -> u16 {
+    assert_eq!(p as usize % 2, 0, "misaligned 2-byte load");
+    // SAFETY: the caller's.
+    unsafe { p.cast::<u16>().read() }
+}
+/// The f32 that a half's bits mean.
+pub fn half(bits: u16) -> f32 {
+    bloomery_formats::half::f16_to_f32(bits)
+}
+fn copy(at: u32, from: *const u8, bytes: u32) {
+    assert_eq!(from as usize % bytes as usize, 0, "misaligned copy of {bytes} bytes");
+    let _ = shared_at(at, bytes);
+    lane().copies.borrow_mut().last_mut().expect("a group").push((at, from as usize, bytes));
+}
+/// Begins a copy of 16 aligned bytes of global memory to shared memory, `at` bytes from its start; it has come after [`copies_wait`].
+///
+/// # Safety
+/// Both are there.
+pub unsafe fn copy16(at: u32, from: *const u8) {
+    copy(at, from, 16);
+}
+/// The same for four bytes.
+///
+/// # Safety
+/// Both are there.
+pub unsafe fn copy4(at: u32, from: *const u8) {
+    copy(at, from, 4);
+}
+/// Ends a group of this thread's copies.
+pub fn copies_commit() {
+    lane().copies.borrow_mut().push(Vec::new());
+}
+/// This thread's copies have come but for those of the last `LATER` groups; a barrier shows them to others.
+pub fn copies_wait<const LATER: u32>() {
+    let mut groups = lane().copies.borrow_mut();
+    let complete = (groups.len() - 1).saturating_sub(LATER as usize);
+    for (at, from, bytes) in groups.drain(..complete).flatten() {
+        // SAFETY: the caller of the copy's; the place was checked.
+        unsafe { std::ptr::copy_nonoverlapping(from as *const u8, shared_at(at, 1), bytes as usize) };
+    }
 }

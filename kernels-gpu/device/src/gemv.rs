@@ -1,6 +1,8 @@
 //! Rows of weights times rows of activations: one warp a weight row, exact integers inside a group of 256, groups added in order.
 
-use crate::dev::{ctaid_x, ctaid_y, ctaid_z, dp4a_us, load16, load16_kept, ntid, shared, tid};
+use crate::dev::{
+    ctaid_x, ctaid_y, ctaid_z, dp4a_us, half, load2, load4, load16, load16_kept, ntid, shared, tid,
+};
 use crate::warp::{div, get_f32, sum_i32, xor_f32};
 use bloomery_formats::block_formats::{BlockFormat, Blocks};
 use bloomery_formats::group_formats::{Group, GroupFormat};
@@ -111,7 +113,7 @@ fn align(p: *mut u8, lane: u32) -> *mut u8 {
 
 /// Values of lanes `0..count` added in order to `row`.
 #[inline(always)]
-fn in_order(mut row: f32, value: f32, count: u32, step: u32) -> f32 {
+pub fn in_order(mut row: f32, value: f32, count: u32, step: u32) -> f32 {
     let mut i = 0;
     while i < count {
         row += get_f32(value, i * step);
@@ -214,7 +216,7 @@ impl<F: BlockFormat> WeightRow for Block32<F> {
 
 /// The tree over eight lanes: ((p0+p4)+(p2+p6)) + ((p1+p5)+(p3+p7)).
 #[inline(always)]
-fn join_lanes(term: f32) -> f32 {
+pub fn join_lanes(term: f32) -> f32 {
     let v = term + xor_f32(term, 4);
     let v = v + xor_f32(v, 2);
     v + xor_f32(v, 1)
@@ -226,6 +228,11 @@ pub trait Float {
     /// # Safety
     /// A value is there.
     unsafe fn at(p: *const u8) -> f32;
+    /// The same for weights, which nobody writes.
+    ///
+    /// # Safety
+    /// A value is there.
+    unsafe fn weight(p: *const u8) -> f32;
 }
 pub struct F32;
 impl Float for F32 {
@@ -233,6 +240,10 @@ impl Float for F32 {
     #[inline(always)]
     unsafe fn at(p: *const u8) -> f32 {
         *p.cast::<f32>()
+    }
+    #[inline(always)]
+    unsafe fn weight(p: *const u8) -> f32 {
+        f32::from_bits(load4(p))
     }
 }
 pub struct F16;
@@ -242,6 +253,10 @@ impl Float for F16 {
     unsafe fn at(p: *const u8) -> f32 {
         f16_to_f32(*p.cast::<u16>())
     }
+    #[inline(always)]
+    unsafe fn weight(p: *const u8) -> f32 {
+        half(load2(p))
+    }
 }
 pub struct BF16;
 impl Float for BF16 {
@@ -249,6 +264,10 @@ impl Float for BF16 {
     #[inline(always)]
     unsafe fn at(p: *const u8) -> f32 {
         f32::from_bits((*p.cast::<u16>() as u32) << 16)
+    }
+    #[inline(always)]
+    unsafe fn weight(p: *const u8) -> f32 {
+        f32::from_bits((load2(p) as u32) << 16)
     }
 }
 

@@ -26,6 +26,7 @@ mod dev;
 
 mod attention;
 mod entries;
+mod few;
 mod gemv;
 mod heads;
 mod route;

@@ -1,7 +1,7 @@
 //! Row-wise work: norms, gated units, quantisation, and plain point-wise functions.
 
 use crate::dev::{ctaid_x, ctaid_y, ntid, shared, shfl_xor, sqrt, sync, tid};
-use crate::warp::{max_u32, min_u32, tree_sum, xor_f32};
+use crate::warp::{get_f32, max_u32, min_u32, tree_sum, xor_f32};
 use bloomery_formats::float::{fma, round_even};
 use bloomery_formats::half::{f16_to_f32, f32_to_f16};
 use bloomery_formats::math;
@@ -39,6 +39,22 @@ pub fn function(number: u32, x: f32) -> f32 {
 pub unsafe fn inverse_rms(x: *const f32, n: u32, eps: f32, lane: u32) -> f32 {
     let (mut a, mut b) = (0.0f32, 0.0f32);
     let mut i = lane;
+    // Eight values of each chain are read before they are added.
+    while i + 64 * 7 + 32 < n {
+        let mut v = [0.0f32; 16];
+        let mut k = 0;
+        while k < 16 {
+            v[k] = *x.add(i as usize + 32 * k);
+            k += 1;
+        }
+        let mut k = 0;
+        while k < 16 {
+            a = fma(v[k], v[k], a);
+            b = fma(v[k + 1], v[k + 1], b);
+            k += 2;
+        }
+        i += 64 * 8;
+    }
     while i < n {
         let v = *x.add(i as usize);
         a = fma(v, v, a);
@@ -52,34 +68,38 @@ pub unsafe fn inverse_rms(x: *const f32, n: u32, eps: f32, lane: u32) -> f32 {
     1.0 / sqrt(squares / n as f32 + eps)
 }
 
-/// Quantises 256 values of shared memory with one warp.
+/// Quantises 256 values with one warp.
 #[inline(always)]
-unsafe fn quantize_group(values: *const f32, lane: u32, qs: *mut i8, scale: *mut f32, sums: *mut i16) {
+pub unsafe fn quantize_group(values: *const f32, lane: u32, qs: *mut i8, scale: *mut f32, sums: *mut i16) {
     let mine = values.add(8 * lane as usize);
+    let mut v = [0.0f32; 8];
     let mut largest = 0u32;
     let mut i = 0;
     while i < 8 {
-        let bits = (*mine.add(i)).to_bits() & 0x7fff_ffff;
+        v[i] = *mine.add(i);
+        let bits = v[i].to_bits() & 0x7fff_ffff;
         largest = if bits > largest { bits } else { largest };
         i += 1;
     }
     let largest = max_u32(largest);
-    let mut first = u32::MAX;
+    // The first of the largest counts, with its sign.
+    let (mut first, mut here) = (u32::MAX, 0.0f32);
     let mut i = 8;
     while i > 0 {
         i -= 1;
-        if (*mine.add(i)).to_bits() & 0x7fff_ffff == largest {
+        if v[i].to_bits() & 0x7fff_ffff == largest {
             first = 8 * lane + i as u32;
+            here = v[i];
         }
     }
     let first = min_u32(first) & 255;
     let whole = largest >= TINY_BITS && largest < INFINITY_BITS;
-    let inverse = -127.0 / *values.add(first as usize);
+    let inverse = -127.0 / get_f32(here, first >> 3);
     let mut words = [0u32; 2];
     let mut sum = 0i32;
     let mut i = 0;
     while i < 8 {
-        let q = if whole { round_even(inverse * *mine.add(i)) as i8 } else { 0 };
+        let q = if whole { round_even(inverse * v[i]) as i8 } else { 0 };
         sum += q as i32;
         words[i / 4] |= (q as u8 as u32) << (8 * (i & 3));
         i += 1;
@@ -104,7 +124,7 @@ unsafe fn quantize_group(values: *const f32, lane: u32, qs: *mut i8, scale: *mut
 
 /// Quantises 32 values with one warp.
 #[inline(always)]
-unsafe fn quantize_block(value: f32, lane: u32, qs: *mut i8, scale: *mut f32, sums: *mut i16) {
+pub unsafe fn quantize_block(value: f32, lane: u32, qs: *mut i8, scale: *mut f32, sums: *mut i16) {
     let bits = max_u32(value.to_bits() & 0x7fff_ffff);
     let whole = bits >= TINY_BITS && bits < INFINITY_BITS;
     let largest = f32::from_bits(bits);

@@ -12,7 +12,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 compile() {
   "$core/root/usr/bin/rustc" --edition 2024 --target nvptx64-nvidia-cuda -C opt-level=3 -C target-cpu=sm_80 -C target-feature=+ptx78 \
-    -C panic=abort -C codegen-units=1 -C llvm-args=--unroll-threshold=400 --cap-lints allow \
+    -C panic=abort -C codegen-units=1 -C llvm-args=--unroll-threshold=750 --cap-lints allow \
     --extern core="$core/nvptx/libcore.rlib" -L "$core/nvptx" "$@"
 }
 compile --crate-type rlib --crate-name bloomery_formats --emit=link="$work/libbloomery_formats.rlib",asm="$work/formats.ptx" \

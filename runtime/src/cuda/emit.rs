@@ -15,6 +15,7 @@ mod work;
 pub(crate) use work::{partial_bytes_per_token, work_bytes};
 
 use super::input::StepInput;
+use super::joins::Joins;
 use super::memory::CardBuffers;
 use super::rotations::Rotations;
 use super::weights::CardWeights;
@@ -69,6 +70,7 @@ pub(crate) struct Emitter<'a> {
     pub rotations: &'a Rotations,
     pub buffers: &'a CardBuffers,
     pub source: &'a dyn WeightSource,
+    pub joins: &'a Joins,
     pub input: StepInput,
     pub table_pages: usize,
     pub max_tokens: usize,
@@ -83,13 +85,23 @@ impl Emitter<'_> {
     /// The steps of a range; those without rows emit nothing.
     pub fn steps(&mut self, range: std::ops::Range<usize>) -> Result<()> {
         let lowered = self.lowered;
-        for index in range {
-            let Some(step) = lowered.steps.get(index) else { continue };
+        let mut index = range.start;
+        while let Some(step) = lowered.steps.get(index).filter(|_| index < range.end) {
             let gather = matches!(step.work, Work::Gather { .. });
             let rows = if index < lowered.tail && !gather { self.rows } else { self.tail };
+            let join = self.joins.at(index).filter(|join| index + join.steps <= range.end);
+            let taken = match join {
+                Some(join) if rows > 0 && Phase::of(rows) == Phase::Few => self.joined(index, join, rows)?,
+                _ => 0,
+            };
+            if taken > 0 {
+                index += taken;
+                continue;
+            }
             if rows > 0 {
                 self.step(index as u32, step, rows)?;
             }
+            index += 1;
         }
         Ok(())
     }
@@ -152,7 +164,7 @@ impl Emitter<'_> {
                 self.prepare(index, rows, &[changed], &[])
             }
             Work::Attend { q, out, of } => match phase {
-                Phase::Few => self.few_attend(index, rows, *q, *out, of),
+                Phase::Few => self.few_attend(index, (rows, 0..rows), (*q, *out), of, true, &[]),
                 Phase::Many => self.many_attend(index, rows, *q, *out, of),
             },
             Work::Route { logits, of, ids, weights } => {
@@ -175,7 +187,7 @@ impl Emitter<'_> {
                 self.launch("route_experts", [rows as u32, 1, 1], 32, shared, arguments, label)
             }
             Work::Experts { .. } => match phase {
-                Phase::Few => self.few_experts(index, rows, &step.work),
+                Phase::Few => self.experts(index, rows, &step.work),
                 Phase::Many => self.many_experts(index, rows, &step.work),
             },
             other => self.plain(index, rows, other),

@@ -7,6 +7,7 @@ mod step;
 pub(crate) use prepared::Prepared;
 
 use super::input::InputBlock;
+use super::joins::Joins;
 use super::memory::{CardBuffers, Sizes};
 use super::pages::CardPages;
 use super::rotations::Rotations;
@@ -31,6 +32,7 @@ pub struct CudaExecutor {
     machine: Box<dyn Machine>,
     source: Arc<dyn WeightSource>,
     lowered: Lowered,
+    joins: Joins,
     weights: CardWeights,
     rotations: Rotations,
     buffers: CardBuffers,
@@ -122,6 +124,7 @@ impl CudaExecutor {
         Ok(CudaExecutor {
             machine,
             source,
+            joins: Joins::new(&lowered),
             lowered,
             weights,
             rotations,

@@ -1,5 +1,6 @@
 //! The card's memory of a step: every value's place, chosen once, at load.
 
+use super::joins::Joins;
 use super::pack::{Lifetime, pack};
 use super::{CudaError, CudaOptions};
 use crate::cpu::step::{Class, Lowered, Slot, Step, Use, Work};
@@ -34,13 +35,15 @@ impl Sizes {
         let mut rows = vec![0usize; lowered.slots.len()];
         let end = lowered.steps.len();
         let mut work_bytes = 0;
+        let joins = Joins::new(lowered);
         for (index, step) in lowered.steps.iter().enumerate() {
+            let together = joins.around(index);
             let here = if index < lowered.tail && !is_gather(step) { options.max_rows } else { max_tail };
             work_bytes = work_bytes.max(super::emit::work_bytes(step, here, options));
             step.clone().visit(&mut |slot: &mut Slot, usage| {
                 // What the tail reads of the rows before it must outlive the tail: it may be computed in turns.
-                let last = if is_gather(step) && usage == Use::Read { end } else { index };
-                let life = lives[slot.0].get_or_insert(Lifetime { first: index, last, bytes: 0 });
+                let last = if is_gather(step) && usage == Use::Read { end } else { together.end - 1 };
+                let life = lives[slot.0].get_or_insert(Lifetime { first: together.start, last, bytes: 0 });
                 life.last = life.last.max(last);
                 if usage != Use::Read {
                     rows[slot.0] = rows[slot.0].max(here);

@@ -1,16 +1,18 @@
 //! What stands before attention, and attention.
 
-use super::work::{SPAN_TOKENS, SPREAD_ROWS};
+use super::work::SPREAD_ROWS;
 use super::{Emitter, Label, Result};
 use crate::cpu::step::{Appended, AppendedFrom, AttendOf, Changed, NormOf, Slot};
 use bloomery_kernels_cpu::kv::{CacheType, Order, PartIndex};
 use bloomery_kernels_gpu::{Argument, Buffer, GpuError};
 
 impl Emitter<'_> {
-    pub(super) fn place(&self) -> Vec<Argument> {
+    /// Where the rows from `first` on stand.
+    pub(super) fn place(&self, first: usize) -> Vec<Argument> {
+        let from = |words: Buffer| words.part(4 * first as u64, words.bytes() - 4 * first as u64);
         vec![
-            self.input.positions.into(),
-            self.input.table_of_row.into(),
+            from(self.input.positions).unwrap_or(Buffer::NONE).into(),
+            from(self.input.table_of_row).unwrap_or(Buffer::NONE).into(),
             self.input.tables.into(),
             (self.table_pages as u32).into(),
             self.buffers.store.into(),
@@ -63,7 +65,7 @@ impl Emitter<'_> {
         if parts.len() > 3 || parts.iter().any(|part| part.head > 512) {
             return Err(GpuError::NoKernel(format!("{} parts of heads at once", parts.len())));
         }
-        let mut arguments = self.place();
+        let mut arguments = self.place(0);
         let most = parts.iter().map(|part| part.width.div_ceil(part.head.max(1))).max().unwrap_or(1);
         for part in parts.iter().map(Some).chain(std::iter::repeat(None)).take(3) {
             let Some(part) = part else {
@@ -106,6 +108,7 @@ impl Emitter<'_> {
         self.launch("heads_prepare", grid, 128, 4 * 512 * 4, arguments, label)
     }
 
+    /// Attention of any number of rows, one block for a row and a key head; heads of up to 192 values.
     pub(super) fn attend(
         &mut self,
         index: u32,
@@ -116,53 +119,38 @@ impl Emitter<'_> {
     ) -> Result<()> {
         let b = self.buffers;
         let (keys, values) = (b.sizes().part(of.keys), b.sizes().part(of.values));
-        let size = [32, 64, 96, 128, 192, 256, 512].into_iter().find(|size| of.value <= *size);
-        let size = size.ok_or_else(|| GpuError::NoKernel(format!("values of {}", of.value)))?;
-        let spans = self.max_tokens.div_ceil(SPAN_TOKENS);
-        let spread = rows <= SPREAD_ROWS && spans > 1;
-        let shape = |arguments: &mut Vec<Argument>| {
-            arguments.extend([
-                Argument::U32(of.heads as u32),
-                Argument::U32(of.kv_heads as u32),
-                Argument::U32(of.key as u32),
-                Argument::U32(of.value as u32),
-                of.scale.into(),
-                of.softcap.unwrap_or(0.0).into(),
-                Argument::U32(of.window.unwrap_or(0) as u32),
-                Argument::U32(keys.0 as u32),
-                cache_number(keys.1.cache).into(),
-                Argument::U32(values.0 as u32),
-                cache_number(values.1.cache).into(),
-            ]);
+        let Some(size) = [32, 64, 96, 128, 192].into_iter().find(|size| of.value <= *size) else {
+            for first in (0..rows).step_by(SPREAD_ROWS) {
+                let part = first..rows.min(first + SPREAD_ROWS);
+                self.few_attend(index, (rows, part), (q, out), of, true, &[])?;
+            }
+            return Ok(());
         };
-        let sinks: Argument = self.vector(of.sinks).into();
-        let out = b.rows_of(out, rows, of.heads * of.value)?;
-        let spans_there = if spread { spans as u32 } else { 1 };
-        let mut arguments = self.place();
-        shape(&mut arguments);
+        let mut arguments = self.place(0);
         arguments.extend([
-            sinks,
+            Argument::U32(of.heads as u32),
+            Argument::U32(of.kv_heads as u32),
+            Argument::U32(of.key as u32),
+            Argument::U32(of.value as u32),
+            of.scale.into(),
+            of.softcap.unwrap_or(0.0).into(),
+            Argument::U32(of.window.unwrap_or(0) as u32),
+            Argument::U32(keys.0 as u32),
+            cache_number(keys.1.cache).into(),
+            Argument::U32(values.0 as u32),
+            cache_number(values.1.cache).into(),
+            self.vector(of.sinks).into(),
             b.rows_of(q, rows, of.heads * of.key)?.into(),
-            out.into(),
-            b.work.into(),
-            spans_there.into(),
+            b.rows_of(out, rows, of.heads * of.value)?.into(),
         ]);
         let warps = (of.heads / of.kv_heads.max(1)) as u32;
-        let grid = [rows as u32, of.kv_heads as u32, spans_there];
+        let grid = [rows as u32, of.kv_heads as u32, 1];
         let label = Label { operator: "attention", step: index, bytes: 0 };
-        self.launch(&format!("attend_{size}"), grid, 32 * warps, 0, arguments, label)?;
-        if spread {
-            let mut arguments: Vec<Argument> = vec![self.input.positions.into()];
-            shape(&mut arguments);
-            arguments.extend([sinks, out.into(), b.work.into(), spans_there.into()]);
-            let grid = [rows as u32, of.heads as u32, 1];
-            self.launch(&format!("merge_{size}"), grid, 32, 0, arguments, label)?;
-        }
-        Ok(())
+        self.launch(&format!("attend_{size}"), grid, 32 * warps, 0, arguments, label)
     }
 }
 
-fn cache_number(cache: CacheType) -> u32 {
+pub(super) fn cache_number(cache: CacheType) -> u32 {
     match cache {
         CacheType::F32 => 1,
         CacheType::F16 => 2,

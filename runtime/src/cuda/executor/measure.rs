@@ -32,6 +32,13 @@ impl CudaExecutor {
         Ok(profile)
     }
 
+    /// What the launches of a decode step of so many rows are for, in order.
+    #[cfg(test)]
+    pub(crate) fn launches(&mut self, rows: usize) -> Result<Vec<&'static str>, GpuError> {
+        let emitted = self.emit(rows, rows, 0..self.lowered.steps.len())?;
+        Ok(emitted.labels.iter().map(|label| label.operator).collect())
+    }
+
     /// Bytes a second, read and written, of copies within the card.
     fn bandwidth(&mut self) -> Result<f64, GpuError> {
         let half = (self.buffers.store.bytes() / 2 / 256 * 256).min(1 << 30);

@@ -19,6 +19,7 @@ impl CudaExecutor {
             input: self.input.place(rows)?,
             machine: &mut *self.machine,
             lowered: &self.lowered,
+            joins: &self.joins,
             weights: &self.weights,
             rotations: &self.rotations,
             buffers: &self.buffers,

@@ -1,0 +1,283 @@
+//! Routed experts of few rows in two launches: router, gate, up and activation; then down, weighted sum and residual.
+
+use super::linear::ask;
+use super::route::{Router, choose};
+use super::stage::{Input, stage_ready};
+use super::weights::{Activations, GROUPS, Q4K, Q5K, Q6K, Q80, Weights};
+use crate::dev::{ctaid_x, ctaid_y, nctaid_x, ntid, shared, sync, tid};
+use crate::gemv::in_order;
+use crate::rows::{function, quantize_block, quantize_group};
+use crate::warp::div;
+
+/// Gate and up matrices `[experts, ff, cols]`, of one type.
+#[derive(Clone, Copy)]
+pub struct GateUp {
+    pub ty: u32,
+    pub row_bytes: u32,
+    pub ff: u32,
+    pub gate: *const u8,
+    pub up: *const u8,
+    pub gate_bias: *const f32,
+    pub up_bias: *const f32,
+    pub act: u32,
+    pub gate_max: f32,
+    pub up_abs: f32,
+}
+
+/// `out[slot, j] = act(gate_j x) * (up_j x)`. Grid: x over `ff` by turns, y slots (row times rank). The router's choice is made here, by
+/// every block for itself; the first blocks leave it in `ids` and `weights`.
+///
+/// # Safety
+/// Every pointer is null or leads to what the shapes say.
+#[inline(always)]
+pub unsafe fn gate_up<const K: u32>(
+    input: Input,
+    router: Router,
+    ids: *mut u32,
+    weights: *mut f32,
+    m: GateUp,
+    out: *mut f32,
+) {
+    let slot = ctaid_y();
+    let row = div(slot, router.used);
+    let rank = slot - row * router.used;
+    let x = Activations::new::<K>(0, input.cols);
+    stage_ready::<K>(&input, row, x);
+    let leaves = ctaid_x() == 0 && rank == 0;
+    let (expert, _) = choose(
+        &router,
+        row,
+        rank,
+        x.step,
+        if leaves { ids } else { core::ptr::null_mut() },
+        if leaves { weights } else { core::ptr::null_mut() },
+    );
+    // A broken router must not lead outside the weights.
+    let expert = if expert < router.experts { expert } else { 0 };
+    let (warp, lane) = (tid() >> 5, tid() & 31);
+    let (first, apart) = (ctaid_x() + nctaid_x() * warp, nctaid_x() * (ntid() >> 5));
+    match (K, m.ty) {
+        (256, 0) => pairs::<Q4K>(&m, &input, x, expert, out, slot, first, apart, lane),
+        (256, 1) => pairs::<Q5K>(&m, &input, x, expert, out, slot, first, apart, lane),
+        (256, _) => pairs::<Q6K>(&m, &input, x, expert, out, slot, first, apart, lane),
+        _ => pairs::<Q80>(&m, &input, x, expert, out, slot, first, apart, lane),
+    }
+}
+
+#[inline(always)]
+unsafe fn pairs<W: Weights>(
+    m: &GateUp,
+    input: &Input,
+    x: Activations,
+    expert: u32,
+    out: *mut f32,
+    slot: u32,
+    first: u32,
+    apart: u32,
+    lane: u32,
+) {
+    if first >= m.ff {
+        return;
+    }
+    let (cols, groups) = (input.cols, input.cols.div_ceil(256));
+    let start =
+        |w: *const u8, j: u32| w.add((expert as usize * m.ff as usize + j as usize) * m.row_bytes as usize);
+    let (mut j, mut group) = (first, 0);
+    let mut gate = W::load(start(m.gate, j), 0, cols, lane);
+    let mut up = W::load(start(m.up, j), 0, cols, lane);
+    let (mut g, mut u) = (0.0f32, 0.0f32);
+    loop {
+        let (mut next_j, mut next_group) = (j, group + GROUPS);
+        if next_group >= groups {
+            (next_j, next_group) = (j + apart, 0);
+        }
+        let (mut next_gate, mut next_up) = (gate, up);
+        if next_j < m.ff {
+            next_gate = W::load(start(m.gate, next_j), next_group, cols, lane);
+            next_up = W::load(start(m.up, next_j), next_group, cols, lane);
+        }
+        let left = if groups - group < GROUPS { groups - group } else { GROUPS };
+        let [value] = W::values::<1>(&gate, x, group, cols, lane);
+        g = in_order(g, value, left, 8);
+        let [value] = W::values::<1>(&up, x, group, cols, lane);
+        u = in_order(u, value, left, 8);
+        if next_group == 0 {
+            if lane == 0 {
+                let at = expert as usize * m.ff as usize + j as usize;
+                if !m.gate_bias.is_null() {
+                    g += *m.gate_bias.add(at);
+                }
+                if !m.up_bias.is_null() {
+                    u += *m.up_bias.add(at);
+                }
+                let g = if g > m.gate_max { m.gate_max } else { g };
+                let u = if u > m.up_abs { m.up_abs } else { u };
+                let u = if u < -m.up_abs { -m.up_abs } else { u };
+                *out.add(slot as usize * m.ff as usize + j as usize) = function(m.act, g) * u;
+            }
+            (g, u) = (0.0, 0.0);
+            if next_j >= m.ff {
+                return;
+            }
+        }
+        (j, group, gate, up) = (next_j, next_group, next_gate, next_up);
+    }
+}
+
+/// Down matrix `[experts, n, ff]`.
+#[derive(Clone, Copy)]
+pub struct Down {
+    pub ty: u32,
+    pub row_bytes: u32,
+    pub n: u32,
+    pub ff: u32,
+    pub w: *const u8,
+    pub bias: *const f32,
+}
+
+/// Rows of the down matrix that a block computes for every rank.
+pub const TILE: u32 = 8;
+
+/// `out[row, i] = sum over ranks of weights[rank] * (down_i hidden[rank]) (+ residual)`. Grid: x tiles of rows, y rows; a warp takes
+/// every eighth rank. `hidden` is `[rows, used, ff]`.
+///
+/// # Safety
+/// Every pointer is null or leads to what the shapes say.
+#[inline(always)]
+pub unsafe fn down<const K: u32>(
+    hidden: *const f32,
+    ids: *const u32,
+    weights: *const f32,
+    experts: u32,
+    used: u32,
+    m: Down,
+    residual: *const f32,
+    out: *mut f32,
+    fault: *mut u32,
+    step: u32,
+) {
+    let (row, first) = (ctaid_y(), ctaid_x() * TILE);
+    let (warp, lane, warps) = (tid() >> 5, tid() & 31, ntid() >> 5);
+    let x = Activations::new::<K>(0, m.ff);
+    let results_at = x.step * warps;
+    let here = Activations {
+        quants: x.quants + warp * x.step,
+        scales: x.scales + warp * x.step,
+        sums: x.sums + warp * x.step,
+        step: x.step,
+    };
+    let end = if m.n - first < TILE { m.n } else { first + TILE };
+    let mut base = 0;
+    while base < used {
+        let rank = base + warp;
+        let active = rank < used;
+        // Warps without a rank go along with the last one's and write nothing.
+        let slot = row * used + if active { rank } else { used - 1 };
+        let expert = *ids.add(slot as usize);
+        let expert = if expert < experts { expert } else { 0 };
+        let w = m.w.add(expert as usize * m.n as usize * m.row_bytes as usize);
+        if active {
+            ask(w, m.row_bytes, first, 1, end, lane);
+        }
+        let values = hidden.add((slot * m.ff) as usize);
+        let mut i = lane;
+        while i < m.ff {
+            if (*values.add(i as usize)).is_nan() && !fault.is_null() {
+                *fault = 1;
+                *fault.add(1) = step;
+                *fault.add(2) = row;
+            }
+            i += 32;
+        }
+        let mut g = 0;
+        while K == 256 && g * 256 < m.ff {
+            quantize_group(
+                values.add(256 * g as usize),
+                lane,
+                shared().add((here.quants + 256 * g) as usize).cast(),
+                shared().add((here.scales + 4 * g) as usize).cast(),
+                shared().add((here.sums + 32 * g) as usize).cast(),
+            );
+            g += 1;
+        }
+        let mut b = 0;
+        while K == 32 && b * 32 < m.ff {
+            quantize_block(
+                *values.add((32 * b + lane) as usize),
+                lane,
+                shared().add((here.quants + 32 * b) as usize).cast(),
+                shared().add((here.scales + 4 * b) as usize).cast(),
+                shared().add((here.sums + 4 * b) as usize).cast(),
+            );
+            b += 1;
+        }
+        sync();
+        if active {
+            let results = shared().add((results_at + rank * TILE * 4) as usize).cast::<f32>();
+            let bias = if m.bias.is_null() { m.bias } else { m.bias.add(expert as usize * m.n as usize) };
+            match (K, m.ty) {
+                (256, 0) => tile::<Q4K>(w, &m, bias, here, first, end, results, lane),
+                (256, 1) => tile::<Q5K>(w, &m, bias, here, first, end, results, lane),
+                (256, _) => tile::<Q6K>(w, &m, bias, here, first, end, results, lane),
+                _ => tile::<Q80>(w, &m, bias, here, first, end, results, lane),
+            }
+        }
+        sync();
+        base += warps;
+    }
+    let i = tid();
+    if i < end - first {
+        let results = shared().add(results_at as usize).cast::<f32>();
+        let mut sum = 0.0f32;
+        let mut rank = 0;
+        while rank < used {
+            sum += *weights.add((row * used + rank) as usize) * *results.add((rank * TILE + i) as usize);
+            rank += 1;
+        }
+        let at = (row * m.n + first + i) as usize;
+        if !residual.is_null() {
+            sum += *residual.add(at);
+        }
+        *out.add(at) = sum;
+    }
+}
+
+#[inline(always)]
+unsafe fn tile<W: Weights>(
+    w: *const u8,
+    m: &Down,
+    bias: *const f32,
+    x: Activations,
+    first: u32,
+    end: u32,
+    results: *mut f32,
+    lane: u32,
+) {
+    let groups = m.ff.div_ceil(256);
+    let start = |i: u32| w.add(i as usize * m.row_bytes as usize);
+    let (mut i, mut group) = (first, 0);
+    let mut fragment = W::load(start(i), 0, m.ff, lane);
+    let mut sum = 0.0f32;
+    loop {
+        let (mut next_i, mut next_group) = (i, group + GROUPS);
+        if next_group >= groups {
+            (next_i, next_group) = (i + 1, 0);
+        }
+        let next = if next_i < end { W::load(start(next_i), next_group, m.ff, lane) } else { fragment };
+        let [value] = W::values::<1>(&fragment, x, group, m.ff, lane);
+        sum = in_order(sum, value, if groups - group < GROUPS { groups - group } else { GROUPS }, 8);
+        if next_group == 0 {
+            if lane == 0 {
+                if !bias.is_null() {
+                    sum += *bias.add(i as usize);
+                }
+                *results.add((i - first) as usize) = sum;
+            }
+            sum = 0.0;
+            if next_i >= end {
+                return;
+            }
+        }
+        (i, group, fragment) = (next_i, next_group, next);
+    }
+}
