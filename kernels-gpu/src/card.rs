@@ -33,6 +33,8 @@ pub struct Card {
     ledger: Ledger,
     /// Nothing was given since the last wait.
     idle: bool,
+    /// Launches that may begin early do so.
+    overlaps: bool,
     stream: Stream,
     context: Arc<Context>,
 }
@@ -52,6 +54,7 @@ impl Card {
         context.bind()?;
         let stream = Stream::new(&context)?;
         let module = Module::load(&info, &context)?;
+        let overlaps = module.overlaps();
         Ok(Card {
             info,
             recordings: Vec::new(),
@@ -61,6 +64,7 @@ impl Card {
             blocks: Vec::new(),
             ledger: Ledger::new(options.memory_limit),
             idle: true,
+            overlaps,
             stream,
             context,
         })
@@ -135,7 +139,7 @@ impl Card {
             sharedMemBytes: launch.shared,
             hStream: self.stream.0,
             attrs: &raw mut attribute,
-            numAttrs: u32::from(launch.overlaps && self.info.capability.0 >= 9),
+            numAttrs: u32::from(launch.overlaps && self.overlaps),
         };
         // SAFETY: the function belongs to the loaded module; every pointer leads to an eight-byte word that outlives the call, and the
         // driver copies as many bytes as the entry declares. What a kernel does with the addresses is checked by its launcher.
@@ -143,6 +147,28 @@ impl Card {
             sys::cuLaunchKernelEx(&raw const config, *function, pointers.as_mut_ptr(), std::ptr::null_mut())
         };
         check("cuLaunchKernelEx", code.result())
+    }
+
+    /// Records commands as a graph; the context is current.
+    fn capture(&self, commands: &[Command]) -> Result<Recording, GpuError> {
+        let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the stream is alive and not capturing: capture begins and ends in this function.
+        check("cuStreamBeginCapture", unsafe { result::stream::begin_capture(self.stream.0, mode) })?;
+        let given = commands.iter().try_for_each(|command| self.give(command));
+        // SAFETY: as above. Also after a failure: a stream must not stay in capture.
+        let graph = unsafe { result::stream::end_capture(self.stream.0) };
+        given?;
+        let graph = check("cuStreamEndCapture", graph)?;
+        // SAFETY: the graph is whole; the executable keeps what it needs of it.
+        let executable = unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags_enum(0)) };
+        // SAFETY: the graph is not used after this.
+        let destroyed = unsafe { result::graph::destroy(graph) };
+        let executable = check("cuGraphInstantiate", executable)?;
+        check("cuGraphDestroy", destroyed)?;
+        let recording = Recording { executable, context: self.context.clone() };
+        // SAFETY: both handles are alive.
+        check("cuGraphUpload", unsafe { result::graph::upload(recording.executable, self.stream.0) })?;
+        Ok(recording)
     }
 
     fn pinned_memory(&self, id: PinnedId) -> Result<&PinnedMemory, GpuError> {
@@ -242,23 +268,15 @@ impl Machine for Card {
 
     fn record(&mut self, commands: &[Command]) -> Result<RecordingId, GpuError> {
         self.context.bind()?;
-        let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        // SAFETY: the stream is alive and not capturing: capture begins and ends in this function.
-        check("cuStreamBeginCapture", unsafe { result::stream::begin_capture(self.stream.0, mode) })?;
-        let given = commands.iter().try_for_each(|command| self.give(command));
-        // SAFETY: as above. Also after a failure: a stream must not stay in capture.
-        let graph = unsafe { result::stream::end_capture(self.stream.0) };
-        given?;
-        let graph = check("cuStreamEndCapture", graph)?;
-        // SAFETY: the graph is whole; the executable keeps what it needs of it.
-        let executable = unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags_enum(0)) };
-        // SAFETY: the graph is not used after this.
-        let destroyed = unsafe { result::graph::destroy(graph) };
-        let executable = check("cuGraphInstantiate", executable)?;
-        check("cuGraphDestroy", destroyed)?;
-        let recording = Recording { executable, context: self.context.clone() };
-        // SAFETY: both handles are alive.
-        check("cuGraphUpload", unsafe { result::graph::upload(recording.executable, self.stream.0) })?;
+        let recording = match self.capture(commands) {
+            // Drivers before 12.3 do not record launches that begin early.
+            Err(error @ GpuError::Driver { .. }) if self.overlaps => {
+                tracing::warn!(%error, "launches are recorded one after another");
+                self.overlaps = false;
+                self.capture(commands)?
+            }
+            recording => recording?,
+        };
         self.recordings.push(recording);
         Ok(RecordingId(self.recordings.len() - 1))
     }

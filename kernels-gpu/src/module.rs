@@ -3,7 +3,7 @@
 use crate::card::Context;
 use crate::driver::{CardInfo, check};
 use crate::error::GpuError;
-use crate::ptx;
+use crate::ptx::{self, Image};
 use cudarc::driver::{result, sys};
 use std::ffi::CString;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use std::sync::Arc;
 /// A loaded module.
 pub(crate) struct Module {
     name: &'static str,
+    overlaps: bool,
     handle: sys::CUmodule,
     context: Arc<Context>,
 }
@@ -25,7 +26,10 @@ impl Module {
             // SAFETY: a whole image: an ELF file, or a zero-terminated text.
             let loaded = unsafe { result::module::load_data(bytes.as_ptr().cast()) };
             match check("cuModuleLoadData", loaded) {
-                Ok(handle) => return Ok(Module { name: image.name, handle, context: context.clone() }),
+                Ok(handle) => {
+                    let Image { name, overlaps, .. } = image;
+                    return Ok(Module { name, overlaps, handle, context: context.clone() });
+                }
                 Err(error) => {
                     tracing::debug!(%error, "{} does not load", image.name);
                     last = error;
@@ -37,6 +41,11 @@ impl Module {
 
     pub fn name(&self) -> &'static str {
         self.name
+    }
+
+    /// Its kernels wait themselves for the launches before them.
+    pub fn overlaps(&self) -> bool {
+        self.overlaps
     }
 
     /// An entry, allowed to use as much dynamic shared memory as the card has.

@@ -1,7 +1,7 @@
 //! Attention over pages: a lane a key for the scores, a lane a few channels for the values. Keys are cut into fixed spans, each summed
 //! in order; spans are merged in order, by whoever: a row's result does not depend on the company it had.
 
-use crate::dev::{ctaid_x, ctaid_y, tid};
+use crate::dev::{ctaid_x, ctaid_y, tid, wait_for_launches};
 use crate::heads::Place;
 use crate::warp::{get_f32, max_f32, tree_sum};
 use bloomery_formats::float::fma;
@@ -224,6 +224,7 @@ pub unsafe fn attend<const V: usize>(
     q: *const f32,
     out: *mut f32,
 ) {
+    wait_for_launches();
     let (row, kv, warp, lane) = (ctaid_x(), ctaid_y(), tid() >> 5, tid() & 31);
     let group = crate::warp::div(shape.heads, shape.kv_heads);
     if warp >= group {

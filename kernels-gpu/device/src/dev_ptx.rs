@@ -38,6 +38,25 @@ pub fn nctaid_x() -> u32 {
     // SAFETY: as above.
     unsafe { nvptx::_grid_dim_x() as u32 }
 }
+/// The launch behind this one may begin once every block has come here; it waits for results itself.
+#[inline(always)]
+pub fn let_next_begin() {
+    #[cfg(overlap)]
+    // SAFETY: no operand.
+    unsafe {
+        asm!("griddepcontrol.launch_dependents;", options(nostack))
+    };
+}
+/// Waits until everything that launches before this one wrote is there. Before it only what no launch writes may be read, and nothing
+/// written.
+#[inline(always)]
+pub fn wait_for_launches() {
+    #[cfg(overlap)]
+    // SAFETY: no operand.
+    unsafe {
+        asm!("griddepcontrol.wait;", options(nostack))
+    };
+}
 /// Barrier of the block.
 #[inline(always)]
 pub fn sync() {

@@ -186,6 +186,10 @@ pub fn ctaid_z() -> u32 {
 pub fn nctaid_x() -> u32 {
     block().grid[0]
 }
+/// The launch behind this one may begin once every block has come here; it waits for results itself.
+pub fn let_next_begin() {}
+/// Waits until everything that launches before this one wrote is there.
+pub fn wait_for_launches() {}
 /// Barrier of the block.
 pub fn sync() {
     ask(Op::Sync);

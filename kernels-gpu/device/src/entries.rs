@@ -53,6 +53,7 @@ macro_rules! entries {
             #[cfg(target_arch = "nvptx64")]
             #[unsafe(no_mangle)]
             pub unsafe extern "ptx-kernel" fn $name($($argument: $ty),*) {
+                crate::dev::let_next_begin();
                 $body
             }
         )*
@@ -75,7 +76,10 @@ macro_rules! entries {
                     let mut words = words.iter().copied();
                     $(let $argument = <$ty as Word>::of(words.next().expect("an argument for every parameter"));)*
                     assert!(words.next().is_none(), "{name}: more arguments than parameters");
-                    crate::dev::launch(grid, threads, shared, move || unsafe { $body });
+                    crate::dev::launch(grid, threads, shared, move || unsafe {
+                        crate::dev::let_next_begin();
+                        $body
+                    });
                     return true;
                 }
             )*

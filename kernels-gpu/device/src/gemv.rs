@@ -2,6 +2,7 @@
 
 use crate::dev::{
     ctaid_x, ctaid_y, ctaid_z, dp4a_us, half, load2, load4, load16, load16_kept, ntid, shared, tid,
+    wait_for_launches,
 };
 use crate::warp::{div, get_f32, sum_i32, xor_f32};
 use bloomery_formats::block_formats::{BlockFormat, Blocks};
@@ -59,6 +60,7 @@ pub unsafe fn gemv<W: WeightRow>(
     bias2: *const f32,
     out2: *mut f32,
 ) {
+    wait_for_launches();
     let (w, n, bias, out, residual) = match ctaid_z() {
         0 => (w, n, bias, out, residual),
         1 => (w1, n1, bias1, out1, core::ptr::null()),
@@ -554,6 +556,7 @@ pub mod embed {
         tokens: *const u32,
         out: *mut f32,
     ) {
+        wait_for_launches();
         let group = ctaid_x() * 32 + tid();
         if group * 256 >= cols {
             return;

@@ -1,6 +1,6 @@
 //! What stands between the projections and attention: head norms, rotation, and the store. One warp a head.
 
-use crate::dev::{ctaid_x, ctaid_y, ctaid_z, ntid, shared, sync, tid};
+use crate::dev::{ctaid_x, ctaid_y, ctaid_z, ntid, shared, sync, tid, wait_for_launches};
 use crate::rows::inverse_rms;
 use crate::warp::max_f32;
 use bloomery_formats::half::f32_to_f16;
@@ -55,6 +55,7 @@ impl Place {
 /// Every pointer leads to what the shapes say.
 #[inline(always)]
 pub unsafe fn heads(place: Place, q: Part, k: Part, v: Part) {
+    wait_for_launches();
     let part = match ctaid_z() {
         0 => q,
         1 => k,

@@ -1,6 +1,6 @@
 //! The router: scores, the choice of experts, their weights. One warp a row.
 
-use crate::dev::{ctaid_x, dp4a_us, shared, sqrt, sync, tid};
+use crate::dev::{ctaid_x, dp4a_us, shared, sqrt, sync, tid, wait_for_launches};
 use crate::warp::{max_f32, max_u32, min_u32};
 use bloomery_formats::math;
 
@@ -21,6 +21,7 @@ pub unsafe fn route(
     fault: *mut u32,
     step: u32,
 ) {
+    wait_for_launches();
     let (lane, row) = (tid() & 31, ctaid_x() as usize);
     let logits = logits.add(row * experts as usize);
     let scores = shared().cast::<f32>();

@@ -1,6 +1,6 @@
 //! Row-wise work: norms, gated units, quantisation, and plain point-wise functions.
 
-use crate::dev::{ctaid_x, ctaid_y, ntid, shared, shfl_xor, sqrt, sync, tid};
+use crate::dev::{ctaid_x, ctaid_y, ntid, shared, shfl_xor, sqrt, sync, tid, wait_for_launches};
 use crate::warp::{get_f32, max_u32, min_u32, tree_sum, xor_f32};
 use bloomery_formats::float::{fma, round_even};
 use bloomery_formats::half::{f16_to_f32, f32_to_f16};
@@ -179,6 +179,7 @@ pub unsafe fn rows(
     fault: *mut u32,
     step: u32,
 ) {
+    wait_for_launches();
     let row = ctaid_x() as usize;
     let (w, warp, lane, warps) = (width as usize, tid() >> 5, tid() & 31, ntid() >> 5);
     let values = shared().cast::<f32>();
@@ -299,6 +300,7 @@ pub unsafe fn pointwise(
     act: u32,
     out: *mut f32,
 ) {
+    wait_for_launches();
     let i = ctaid_x() * ntid() + tid();
     if i >= width {
         return;
@@ -349,6 +351,7 @@ pub unsafe fn combine(
     residual: *const f32,
     out: *mut f32,
 ) {
+    wait_for_launches();
     let i = ctaid_x() * ntid() + tid();
     if i >= width {
         return;

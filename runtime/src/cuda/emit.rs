@@ -223,11 +223,32 @@ impl Emitter<'_> {
         label: Label,
     ) -> Result<()> {
         let kernel = self.machine.kernel(name)?;
-        let launch = Launch { kernel, grid, threads, shared, arguments, overlaps: false };
+        // A launch may begin early where it stands behind another one and waits for it itself.
+        let overlaps = waits(name) && matches!(self.out.commands.last(), Some(Command::Launch(_)));
+        let launch = Launch { kernel, grid, threads, shared, arguments, overlaps };
         self.out.commands.push(Command::Launch(launch));
         self.out.labels.push(label);
         Ok(())
     }
+}
+
+/// Kernels that wait themselves for what earlier launches write.
+fn waits(name: &str) -> bool {
+    const WAITING: [&str; 12] = [
+        "attend_few_",
+        "combine_ranks",
+        "down_few_",
+        "embed_",
+        "gate_up_few_",
+        "gemv_",
+        "heads_prepare",
+        "linear_few_",
+        "merge_few",
+        "pointwise_any",
+        "route_experts",
+        "row_quantize",
+    ];
+    WAITING.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Shared memory of a warp that unpacks groups, bytes.

@@ -28,6 +28,8 @@ pub struct Profile {
     pub operators: Vec<OperatorTime>,
     /// The whole step, replayed as it runs.
     pub step: Duration,
+    /// The same with every launch waiting for the end of the one before.
+    pub apart: Duration,
     /// Copying within the card, bytes read and written a second.
     pub bandwidth: f64,
 }
@@ -49,6 +51,13 @@ pub(crate) fn measure(
         group.1 += label.bytes;
     }
     let step = replayed(machine, &emitted.commands)?;
+    let mut apart = emitted.commands.clone();
+    for command in &mut apart {
+        if let Command::Launch(launch) = command {
+            launch.overlaps = false;
+        }
+    }
+    let apart = replayed(machine, &apart)?;
     let mut operators = Vec::with_capacity(groups.len());
     for (operator, (commands, bytes)) in groups {
         let time = replayed(machine, &commands)?;
@@ -60,7 +69,7 @@ pub(crate) fn measure(
         });
     }
     operators.sort_by_key(|operator| std::cmp::Reverse(operator.time));
-    Ok(Profile { rows, operators, step, bandwidth })
+    Ok(Profile { rows, operators, step, apart, bandwidth })
 }
 
 fn replayed(machine: &mut dyn Machine, commands: &[Command]) -> Result<Duration, GpuError> {
@@ -81,9 +90,10 @@ impl fmt::Display for Profile {
         let bytes: u64 = self.operators.iter().map(|operator| operator.bytes).sum();
         writeln!(
             f,
-            "step of {} rows: {:.1} us, {launches} launches, {:.1} MB read, {:.0} % of {:.0} GB/s",
+            "step of {} rows: {:.1} us ({:.1} us without overlap), {launches} launches, {:.1} MB read, {:.0} % of {:.0} GB/s",
             self.rows,
             microseconds(self.step),
+            microseconds(self.apart),
             bytes as f64 / 1e6,
             share(bytes, self.step),
             self.bandwidth / 1e9

@@ -5,8 +5,8 @@
 
 use crate::attention::{LOWEST, SPAN, Shape};
 use crate::dev::{
-    copies_commit, copies_wait, copy4, copy16, ctaid_x, ctaid_y, ctaid_z, half, load2, shared, shared2,
-    shared4, shared16, sync, tid,
+    copies_commit, copies_wait, copy4, copy16, ctaid_x, ctaid_y, ctaid_z, half, shared, shared2, shared4,
+    shared16, sync, tid, wait_for_launches,
 };
 use crate::heads::Place;
 use crate::warp::{div, max_f32, tree_sum};
@@ -51,7 +51,7 @@ unsafe fn stage(to: u32, to_step: u32, from: *const u8, from_step: u32, count: u
             let segment = div(i, per);
             let piece = (i - segment * per) * 2;
             let target = shared().add((to + segment * to_step + piece) as usize).cast::<u16>();
-            *target = load2(from.add((segment * from_step + piece) as usize));
+            *target = *from.add((segment * from_step + piece) as usize).cast::<u16>();
             i += THREADS;
         }
     }
@@ -211,6 +211,7 @@ pub unsafe fn attend_few<const C: usize>(
     turns: u32,
     tile: u32,
 ) {
+    wait_for_launches();
     let (row, warp, lane) = (ctaid_x(), tid() >> 5, tid() & 31);
     let group = div(shape.heads, shape.kv_heads);
     let parts = group.div_ceil(HEADS);

@@ -4,7 +4,7 @@ use super::linear::ask;
 use super::route::{Router, choose};
 use super::stage::{Input, stage_ready};
 use super::weights::{Activations, GROUPS, Q4K, Q5K, Q6K, Q80, Weights};
-use crate::dev::{ctaid_x, ctaid_y, nctaid_x, ntid, shared, sync, tid};
+use crate::dev::{ctaid_x, ctaid_y, nctaid_x, ntid, shared, sync, tid, wait_for_launches};
 use crate::gemv::in_order;
 use crate::rows::{function, quantize_block, quantize_group};
 use crate::warp::div;
@@ -38,6 +38,7 @@ pub unsafe fn gate_up<const K: u32>(
     m: GateUp,
     out: *mut f32,
 ) {
+    wait_for_launches();
     let slot = ctaid_y();
     let row = div(slot, router.used);
     let rank = slot - row * router.used;
@@ -156,6 +157,7 @@ pub unsafe fn down<const K: u32>(
     fault: *mut u32,
     step: u32,
 ) {
+    wait_for_launches();
     let (row, first) = (ctaid_y(), ctaid_x() * TILE);
     let (warp, lane, warps) = (tid() >> 5, tid() & 31, ntid() >> 5);
     let x = Activations::new::<K>(0, m.ff);

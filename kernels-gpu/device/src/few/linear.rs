@@ -2,7 +2,7 @@
 
 use super::stage::{Input, stage};
 use super::weights::{Activations, Floats, GROUPS, Q4K, Q5K, Q6K, Q80, Weights};
-use crate::dev::{ctaid_x, ntid, prefetch, tid};
+use crate::dev::{ctaid_x, ntid, prefetch, tid, wait_for_launches};
 use crate::gemv::{BF16, F16, F32, in_order};
 
 /// A matrix, and where its products go.
@@ -69,6 +69,7 @@ pub unsafe fn linear<const K: u32, const R: usize>(
     let first = block + m.blocks * warp;
     let apart = m.blocks * (ntid() >> 5);
     ask(m.w, m.row_bytes, first, apart, m.n, lane);
+    wait_for_launches();
     let x = stage::<K, R>(&input, ctaid_x() == 0);
     match (K, m.ty) {
         (256, 0) => products::<Q4K, R>(&m, &input, residual, x, first, apart, lane),

@@ -1,7 +1,7 @@
 //! Spans of attention joined in order, and the row quantised for the projection that follows. A block takes 256 channels of a row.
 
 use crate::attention::SPAN;
-use crate::dev::{ctaid_x, ctaid_y, shared, sync, tid};
+use crate::dev::{ctaid_x, ctaid_y, shared, sync, tid, wait_for_launches};
 use crate::rows::{quantize_block, quantize_group};
 use crate::warp::div;
 use bloomery_formats::math;
@@ -33,6 +33,7 @@ pub unsafe fn merge_few(
     scales32: *mut f32,
     sums32: *mut i16,
 ) {
+    wait_for_launches();
     let (row, first_channel, t) = (ctaid_y(), ctaid_x() * THREADS, tid());
     let width = heads * value;
     let channel = first_channel + t;
