@@ -5,10 +5,10 @@
 
 use bloomery_formats::WeightType;
 use bloomery_kernels_cpu::activations::Activations;
+use bloomery_kernels_cpu::level::Level;
 use bloomery_kernels_cpu::matmul::{Rows, Scratch, matmul};
 use bloomery_kernels_cpu::matrix::Matrix;
 use bloomery_kernels_cpu::output::OutTile;
-use bloomery_kernels_cpu::simd::Simd;
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -26,17 +26,17 @@ fn best(mut run: impl FnMut()) -> f64 {
 
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
-    let simd = match std::env::var("BLOOMERY_SIMD").as_deref() {
+    let level = match std::env::var("BLOOMERY_SIMD").as_deref() {
         Ok(name) => {
-            *Simd::available().iter().find(|simd| simd.name() == name).expect("a level of this machine")
+            *Level::available().iter().find(|level| level.name() == name).expect("a level of this machine")
         }
-        Err(_) => Simd::detect(),
+        Err(_) => Level::best(),
     };
     let big: Vec<u64> = (0..32 << 20).collect();
     let read = best(|| {
         black_box(big.iter().fold(0u64, |a, b| a ^ b));
     });
-    println!("{}: plain reading {:.1} GB/s", simd.name(), big.len() as f64 * 8e-9 / read);
+    println!("{}: plain reading {:.1} GB/s", level.name(), big.len() as f64 * 8e-9 / read);
     println!("{:>8} {:>7} {:>7} {:>7} {:>7}   {:>7} {:>7}", "type", "1", "2", "4", "8", "64", "512");
     for ty in WeightType::ALL.iter().copied() {
         let Some(kind) = ty.activation_kind() else { continue };
@@ -53,11 +53,11 @@ fn main() {
         let mut scratch = Scratch::default();
         let mut run = |rows: usize, count: usize| {
             let x: Vec<f32> = (0..count * cols).map(|i| ((i * 37) % 101) as f32 - 50.0).collect();
-            let activations = Activations::quantize(simd, kind, cols, &x).expect("whole blocks");
+            let activations = Activations::quantize(level, kind, cols, &x).expect("whole blocks");
             let mut out = vec![0.0f32; count * rows];
             best(|| {
                 let mut tile = OutTile::new(&mut out, count, rows, rows).expect("the shape fits");
-                matmul(simd, &matrix, 0..rows, &activations, Rows::Range(0..count), &mut tile, &mut scratch)
+                matmul(level, &matrix, 0..rows, &activations, Rows::Range(0..count), &mut tile, &mut scratch)
                     .expect("the shapes fit");
             })
         };

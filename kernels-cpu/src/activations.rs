@@ -4,8 +4,8 @@
 //! device read alike. Quantisation is the shared source's, compiled for wider units.
 
 use crate::aligned::Aligned;
+use crate::level::{Kind, Level};
 use crate::matrix::MatmulError;
-use crate::simd::{Kind, Simd};
 use bloomery_formats::{ActivationKind, ActivationRow, quantize_block, quantize_group, scaled_sum};
 
 #[cfg(target_arch = "x86_64")]
@@ -74,13 +74,13 @@ impl Activations {
 
     /// Rows quantised at once: `values` is `[rows, cols]`, row-major.
     pub fn quantize(
-        simd: Simd,
+        level: Level,
         kind: ActivationKind,
         cols: usize,
         values: &[f32],
     ) -> Result<Self, MatmulError> {
         let mut activations = Activations::new(kind, cols)?;
-        activations.fill(simd, kind, cols, values)?;
+        activations.fill(level, kind, cols, values)?;
         Ok(activations)
     }
 
@@ -108,7 +108,7 @@ impl Activations {
     /// Takes another shape and quantises `values` (`[rows, cols]`, row-major) into it.
     pub fn fill(
         &mut self,
-        simd: Simd,
+        level: Level,
         kind: ActivationKind,
         cols: usize,
         values: &[f32],
@@ -124,7 +124,7 @@ impl Activations {
         self.reset(kind, cols, rows)?;
         for (index, chunk) in self.chunks(rows.max(1)).enumerate() {
             debug_assert_eq!(index, 0);
-            chunk.quantize(simd, values)?;
+            chunk.quantize(level, values)?;
         }
         Ok(())
     }
@@ -222,7 +222,7 @@ impl ActivationChunk<'_> {
     }
 
     /// Quantises `[rows, cols]` values, row-major.
-    pub fn quantize(mut self, simd: Simd, values: &[f32]) -> Result<(), MatmulError> {
+    pub fn quantize(mut self, level: Level, values: &[f32]) -> Result<(), MatmulError> {
         if values.len() != self.rows * self.cols {
             return Err(MatmulError::Range {
                 what: "activation value",
@@ -231,20 +231,20 @@ impl ActivationChunk<'_> {
             });
         }
         for row in 0..self.rows {
-            self.quantize_row(simd, row, &values[row * self.cols..][..self.cols]);
+            self.quantize_row(level, row, &values[row * self.cols..][..self.cols]);
         }
         Ok(())
     }
 
     /// Quantises row `row` of the run from `cols` values; panics when there is no such row or the width differs.
-    pub fn quantize_row(&mut self, simd: Simd, row: usize, values: &[f32]) {
+    pub fn quantize_row(&mut self, level: Level, row: usize, values: &[f32]) {
         assert!(
             row < self.rows && values.len() == self.cols,
             "row {row} of {}, width {}",
             self.rows,
             values.len()
         );
-        match simd.kind() {
+        match level.kind() {
             Kind::Scalar => self.quantize_inline(row, values, quantize_block),
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2 => {
@@ -252,18 +252,18 @@ impl ActivationChunk<'_> {
                 fn compiled(chunk: &mut ActivationChunk<'_>, row: usize, values: &[f32]) {
                     chunk.quantize_inline(row, values, quantize_block);
                 }
-                // SAFETY: a `Simd` of this kind exists only where these features were detected.
+                // SAFETY: a `Level` of this kind exists only where these features were detected.
                 unsafe { compiled(self, row, values) }
             }
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512Vnni => {
+            Kind::Avx512 => {
                 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
                 fn compiled(chunk: &mut ActivationChunk<'_>, row: usize, values: &[f32]) {
                     chunk.quantize_inline(row, values, |values, quants, sums| {
                         avx512::quantize_block(values, quants, sums)
                     });
                 }
-                // SAFETY: a `Simd` of this kind exists only where these features were detected.
+                // SAFETY: a `Level` of this kind exists only where these features were detected.
                 unsafe { compiled(self, row, values) }
             }
         }

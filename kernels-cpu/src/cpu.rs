@@ -1,25 +1,22 @@
-//! What every job needs: threads, and the instruction sets that this machine has.
+//! What every job needs: threads and the machine's instruction set.
 
 use crate::level::Level;
 use crate::matmul::Scratch;
 use crate::pool::Pool;
-use crate::simd::Simd;
 use std::cell::RefCell;
 
-/// Threads and instruction sets.
+/// Threads and an instruction set.
 pub struct Cpu {
     /// The threads.
     pub pool: Pool,
-    /// For everything in f32.
+    /// The instruction set.
     pub level: Level,
-    /// For integer dot products.
-    pub simd: Simd,
 }
 
 impl Cpu {
     /// This machine; `threads` as in [`Pool::new`].
     pub fn new(threads: Option<usize>) -> Cpu {
-        Cpu { pool: Pool::new(threads), level: Level::best(), simd: Simd::detect() }
+        Cpu { pool: Pool::new(threads), level: Level::best() }
     }
 }
 

@@ -241,10 +241,10 @@ impl Halves<'_> {
     ) {
         let (n, columns) = (rows.len(), self.gate_rows.len());
         with_scratch(n * columns, |scratch, up| {
-            matmul(cpu.simd, self.gate, self.gate_rows, x.0, rows.clone(), &mut out, scratch)
+            matmul(cpu.level, self.gate, self.gate_rows, x.0, rows.clone(), &mut out, scratch)
                 .expect("the activations fit the gate");
             let mut up_tile = OutTile::new(up, n, columns, columns).expect("scratch of this size");
-            matmul(cpu.simd, self.up, self.up_rows, x.1, rows, &mut up_tile, scratch)
+            matmul(cpu.level, self.up, self.up_rows, x.1, rows, &mut up_tile, scratch)
                 .expect("the activations fit the up matrix");
             for (row, up) in up.chunks_exact_mut(columns).enumerate() {
                 let gate = out.row_mut(row);
@@ -335,7 +335,7 @@ fn hidden<'r>(
         let range = expert * width + columns.start..expert * width + columns.end;
         with_scratch(0, |scratch, _| {
             matmul(
-                cpu.simd,
+                cpu.level,
                 &weights.down,
                 range.clone(),
                 hidden_quantized,

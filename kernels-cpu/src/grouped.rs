@@ -46,7 +46,7 @@ pub fn grouped_linear(
         let mut tile = unsafe { target.window(0..rows, range.clone()) };
         with_scratch(0, |scratch, _| {
             let rows = Rows::Range(group * rows..(group + 1) * rows);
-            matmul(cpu.simd, weight, range, quantized, rows, &mut tile, scratch)
+            matmul(cpu.level, weight, range, quantized, rows, &mut tile, scratch)
                 .expect("the activations fit the weights");
         });
     });

@@ -1,7 +1,7 @@
 //! Which instruction set a kernel runs on, decided once at run time.
 //!
-//! A kernel is written once over [`Lanes`](crate::lanes::Lanes), sixteen virtual f32 lanes, and compiled once for each
-//! level. No level reorders or contracts anything, so all levels give the same bits.
+//! A row kernel is written once over [`Lanes`](crate::lanes::Lanes), sixteen virtual f32 lanes, and compiled once for each
+//! level; matrix products have a kernel for each. No level reorders or contracts anything, so all levels give the same bits.
 
 use crate::lanes::{Lanes, Scalar};
 
@@ -10,10 +10,11 @@ use crate::lanes::{Lanes, Scalar};
 pub struct Level(Kind);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+pub(crate) enum Kind {
     Scalar,
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    /// With VBMI and VNNI: Ice Lake, Zen 4 and later.
     #[cfg(target_arch = "x86_64")]
     Avx512,
 }
@@ -44,6 +45,8 @@ impl Level {
                         && is_x86_feature_detected!("avx512bw")
                         && is_x86_feature_detected!("avx512dq")
                         && is_x86_feature_detected!("avx512vl")
+                        && is_x86_feature_detected!("avx512vbmi")
+                        && is_x86_feature_detected!("avx512vnni")
                     {
                         levels.push(Level(Kind::Avx512));
                     }
@@ -62,6 +65,11 @@ impl Level {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => "avx512",
         }
+    }
+
+    #[inline(always)]
+    pub(crate) fn kind(self) -> Kind {
+        self.0
     }
 
     /// Runs a kernel compiled for this level.

@@ -66,7 +66,7 @@ pub fn project<'a: 'p, 'p>(
         // SAFETY: chunks of one projection take disjoint columns.
         let mut tile = unsafe { target.window(0..rows, range.clone()) };
         with_scratch(0, |scratch, _| {
-            matmul(cpu.simd, weight, range.clone(), x, Rows::Range(0..rows), &mut tile, scratch)
+            matmul(cpu.level, weight, range.clone(), x, Rows::Range(0..rows), &mut tile, scratch)
                 .expect("the activations fit the weights");
         });
         for row in 0..rows {

@@ -5,9 +5,9 @@
 
 use crate::activations::Activations;
 use crate::aligned::Aligned;
+use crate::level::{Kind, Level};
 use crate::matrix::{MatmulError, Matrix, check_range};
 use crate::output::OutTile;
-use crate::simd::{Kind, Simd};
 use bloomery_formats::{ActivationRow, WeightType, bf16_to_f32, dot_blocks, dot_f32, dot_groups, f16_to_f32};
 use bloomery_formats::{with_block_format, with_group_format};
 use drive::Job;
@@ -33,6 +33,7 @@ mod float;
 mod group_decode;
 mod lanes;
 mod micro;
+mod row_group;
 mod tile;
 #[cfg(target_arch = "x86_64")]
 mod wide;
@@ -97,7 +98,7 @@ impl Scratch {
 ///
 /// `out` is `[activation_rows.len(), weight_rows.len()]`. Fastest when `weight_rows` starts at a multiple of 16.
 pub fn matmul(
-    simd: Simd,
+    level: Level,
     weights: &Matrix<'_>,
     weight_rows: Range<usize>,
     activations: &Activations,
@@ -110,14 +111,14 @@ pub fn matmul(
         return Ok(());
     }
     let job = Job { weights, weight_rows, activations, activation_rows };
-    match simd.kind() {
+    match level.kind() {
         Kind::Scalar => define(&job, out),
-        // SAFETY: a `Simd` of this kind exists only where the instruction set was detected.
+        // SAFETY: a `Level` of this kind exists only where the instruction set was detected.
         #[cfg(target_arch = "x86_64")]
         Kind::Avx2 => unsafe { dispatch::avx2(&job, out, scratch) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Kind::Avx512Vnni => unsafe { dispatch::avx512_vnni(&job, out, scratch) },
+        Kind::Avx512 => unsafe { dispatch::avx512_vnni(&job, out, scratch) },
     }
     Ok(())
 }

@@ -72,7 +72,7 @@ fn for_rows_quantized(
             let part = unsafe { out.part(row * width..(row + 1) * width) };
             work(row..row + 1, part);
             for target in slot.iter_mut().flatten() {
-                target.quantize_row(cpu.simd, row - range.start, part);
+                target.quantize_row(cpu.level, row - range.start, part);
             }
         }
     });
@@ -177,7 +177,7 @@ pub(crate) fn quantize_rows<'x>(
     let rows = target.rows();
     if rows * target.cols() <= INLINE {
         for mut chunk in target.chunks(rows.max(1)) {
-            (0..rows).for_each(|i| chunk.quantize_row(cpu.simd, i, row(i)));
+            (0..rows).for_each(|i| chunk.quantize_row(cpu.level, i, row(i)));
         }
         return;
     }
@@ -189,7 +189,7 @@ pub(crate) fn quantize_rows<'x>(
     cpu.pool.run(rows.div_ceil(per_chunk), |chunk, _| {
         let mut slot = slots[chunk].lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(target) = slot.as_mut() {
-            (0..target.rows()).for_each(|i| target.quantize_row(cpu.simd, i, row(chunk * per_chunk + i)));
+            (0..target.rows()).for_each(|i| target.quantize_row(cpu.level, i, row(chunk * per_chunk + i)));
         }
     });
 }

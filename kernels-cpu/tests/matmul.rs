@@ -2,11 +2,10 @@
 
 use bloomery_formats::{ActivationKind, WeightType, dequantize_row, dot, f32_to_f16};
 use bloomery_kernels_cpu::activations::Activations;
-use bloomery_kernels_cpu::gated::{Gate, gated};
+use bloomery_kernels_cpu::level::Level;
 use bloomery_kernels_cpu::matmul::{Rows, Scratch, matmul};
 use bloomery_kernels_cpu::matrix::{MatmulError, Matrix};
 use bloomery_kernels_cpu::output::OutTile;
-use bloomery_kernels_cpu::simd::Simd;
 
 struct Random(u64);
 
@@ -77,10 +76,10 @@ fn same(a: f32, b: f32) -> bool {
     a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
 }
 
-fn product(simd: Simd, matrix: &Matrix<'_>, activations: &Activations, rows: Rows<'_>) -> Vec<f32> {
+fn product(level: Level, matrix: &Matrix<'_>, activations: &Activations, rows: Rows<'_>) -> Vec<f32> {
     let mut out = vec![f32::NAN; rows.len() * matrix.rows()];
     let mut tile = OutTile::new(&mut out, rows.len(), matrix.rows(), matrix.rows()).unwrap();
-    matmul(simd, matrix, 0..matrix.rows(), activations, rows, &mut tile, &mut Scratch::default()).unwrap();
+    matmul(level, matrix, 0..matrix.rows(), activations, rows, &mut tile, &mut Scratch::default()).unwrap();
     out
 }
 
@@ -107,11 +106,11 @@ fn all_instruction_sets_give_the_bits_of_the_definition() {
             let matrix = Matrix::new(ty, &bytes, n_rows, cols).unwrap();
             let x: Vec<f32> = (0..n_activations * cols).map(|_| random.normal()).collect();
             let kind = ty.activation_kind().unwrap();
-            let reference = Activations::quantize(Simd::SCALAR, kind, cols, &x).unwrap();
+            let reference = Activations::quantize(Level::SCALAR, kind, cols, &x).unwrap();
             let row_bytes = ty.row_bytes(cols).unwrap();
-            for simd in Simd::available() {
-                let activations = Activations::quantize(*simd, kind, cols, &x).unwrap();
-                let out = product(*simd, &matrix, &activations, Rows::Range(0..n_activations));
+            for level in Level::available() {
+                let activations = Activations::quantize(*level, kind, cols, &x).unwrap();
+                let out = product(*level, &matrix, &activations, Rows::Range(0..n_activations));
                 for a in 0..n_activations {
                     for n in 0..n_rows {
                         let expected =
@@ -120,7 +119,7 @@ fn all_instruction_sets_give_the_bits_of_the_definition() {
                         assert!(
                             same(value, expected),
                             "{ty} on {}: {cols} columns, row {n} of {n_rows}, activation {a} of {n_activations}: {value:e} is not {expected:e}",
-                            simd.name()
+                            level.name()
                         );
                     }
                 }
@@ -137,11 +136,11 @@ fn a_row_alone_and_in_a_long_batch_has_the_same_bits() {
         let bytes = weights(&mut random, ty, n_rows, cols);
         let matrix = Matrix::new(ty, &bytes, n_rows, cols).unwrap();
         let x: Vec<f32> = (0..n_activations * cols).map(|_| random.normal()).collect();
-        let simd = Simd::detect();
-        let activations = Activations::quantize(simd, ty.activation_kind().unwrap(), cols, &x).unwrap();
-        let batch = product(simd, &matrix, &activations, Rows::Range(0..n_activations));
+        let level = Level::best();
+        let activations = Activations::quantize(level, ty.activation_kind().unwrap(), cols, &x).unwrap();
+        let batch = product(level, &matrix, &activations, Rows::Range(0..n_activations));
         for a in [0, 1, 255, 256, 300] {
-            let alone = product(simd, &matrix, &activations, Rows::List(&[a as u32]));
+            let alone = product(level, &matrix, &activations, Rows::List(&[a as u32]));
             assert_eq!(alone, batch[a * n_rows..][..n_rows], "{ty} row {a}");
         }
     }
@@ -154,15 +153,15 @@ fn gathered_rows_and_parts_of_the_weight_rows_land_where_they_should() {
     let bytes = weights(&mut random, ty, n_rows, cols);
     let matrix = Matrix::new(ty, &bytes, n_rows, cols).unwrap();
     let x: Vec<f32> = (0..6 * cols).map(|_| random.normal()).collect();
-    let simd = Simd::detect();
-    let activations = Activations::quantize(simd, ActivationKind::Q8Block32, cols, &x).unwrap();
-    let all = product(simd, &matrix, &activations, Rows::Range(0..6));
+    let level = Level::best();
+    let activations = Activations::quantize(level, ActivationKind::Q8Block32, cols, &x).unwrap();
+    let all = product(level, &matrix, &activations, Rows::Range(0..6));
     let list = [5u32, 0, 5];
     let mut out = vec![-1.0f32; 3 * 60];
     let (left, right) = OutTile::new(&mut out, 3, n_rows, 60).unwrap().split_at_column(21).unwrap();
     let mut scratch = Scratch::default();
     for (mut tile, range) in [(right, 21..n_rows), (left, 0..21)] {
-        matmul(simd, &matrix, range, &activations, Rows::List(&list), &mut tile, &mut scratch).unwrap();
+        matmul(level, &matrix, range, &activations, Rows::List(&list), &mut tile, &mut scratch).unwrap();
     }
     for (index, &row) in list.iter().enumerate() {
         assert_eq!(out[index * 60..][..n_rows], all[row as usize * n_rows..][..n_rows]);
@@ -178,9 +177,9 @@ fn products_are_close_to_f64_over_dequantised_weights() {
         let bytes = weights(&mut random, ty, n_rows, cols);
         let matrix = Matrix::new(ty, &bytes, n_rows, cols).unwrap();
         let x: Vec<f32> = (0..cols).map(|_| random.normal()).collect();
-        let simd = Simd::detect();
-        let activations = Activations::quantize(simd, ty.activation_kind().unwrap(), cols, &x).unwrap();
-        let out = product(simd, &matrix, &activations, Rows::Range(0..1));
+        let level = Level::best();
+        let activations = Activations::quantize(level, ty.activation_kind().unwrap(), cols, &x).unwrap();
+        let out = product(level, &matrix, &activations, Rows::Range(0..1));
         let mut w = vec![0.0; cols];
         let (mut error, mut size) = (0.0, 0.0);
         for (row, value) in bytes.chunks_exact(ty.row_bytes(cols).unwrap()).zip(&out) {
@@ -211,26 +210,10 @@ fn quantisation_has_the_same_bits_everywhere_even_for_odd_values() {
     x[1540] = -3.0;
     x[1550] = 3.0;
     for kind in [ActivationKind::Q8K, ActivationKind::Q8Block32] {
-        let reference = format!("{:?}", Activations::quantize(Simd::SCALAR, kind, 2048, &x).unwrap().row(0));
-        for simd in Simd::available() {
-            let row = format!("{:?}", Activations::quantize(*simd, kind, 2048, &x).unwrap().row(0));
-            assert_eq!(row, reference, "{kind:?} on {}", simd.name());
-        }
-    }
-}
-
-#[test]
-fn gated_functions_have_the_same_bits_everywhere() {
-    let mut random = Random(11);
-    let gate: Vec<f32> = (0..1003).map(|_| random.normal() * 8.0).collect();
-    let up: Vec<f32> = (0..1003).map(|_| random.normal()).collect();
-    for function in [Gate::Silu, Gate::GeluTanh, Gate::GeluErf, Gate::Sigmoid, Gate::Relu] {
-        let mut expected = vec![0.0; gate.len()];
-        gated(Simd::SCALAR, function, &gate, &up, &mut expected);
-        for simd in Simd::available() {
-            let mut out = vec![0.0; gate.len()];
-            gated(*simd, function, &gate, &up, &mut out);
-            assert!(out.iter().zip(&expected).all(|(a, b)| same(*a, *b)), "{function:?} on {}", simd.name());
+        let reference = format!("{:?}", Activations::quantize(Level::SCALAR, kind, 2048, &x).unwrap().row(0));
+        for level in Level::available() {
+            let row = format!("{:?}", Activations::quantize(*level, kind, 2048, &x).unwrap().row(0));
+            assert_eq!(row, reference, "{kind:?} on {}", level.name());
         }
     }
 }
@@ -243,15 +226,15 @@ fn what_does_not_fit_is_refused() {
     assert!(matches!(Matrix::new(WeightType::Q4_K, &bytes, 3, 256), Err(MatmulError::Bytes { .. })));
     assert!(matches!(Matrix::new(WeightType::Q4_K, &bytes, usize::MAX, 512), Err(MatmulError::Bytes { .. })));
     let matrix = Matrix::new(WeightType::Q4_K, &bytes, 4, 256).unwrap();
-    let simd = Simd::detect();
-    let good = Activations::quantize(simd, ActivationKind::Q8K, 256, &[1.0; 512]).unwrap();
-    let other = Activations::quantize(simd, ActivationKind::Q8Block32, 256, &[1.0; 512]).unwrap();
+    let level = Level::best();
+    let good = Activations::quantize(level, ActivationKind::Q8K, 256, &[1.0; 512]).unwrap();
+    let other = Activations::quantize(level, ActivationKind::Q8Block32, 256, &[1.0; 512]).unwrap();
     assert!(Activations::new(ActivationKind::Q8K, 255).is_err());
-    assert!(Activations::quantize(simd, ActivationKind::Q8Block32, 32, &[0.0; 33]).is_err());
+    assert!(Activations::quantize(level, ActivationKind::Q8Block32, 32, &[0.0; 33]).is_err());
     let mut out = vec![0.0f32; 8];
     let mut try_it = |activations: &Activations, weight_rows, rows, shape: (usize, usize)| {
         let mut tile = OutTile::new(&mut out, shape.0, shape.1, shape.1).unwrap();
-        matmul(simd, &matrix, weight_rows, activations, rows, &mut tile, &mut Scratch::default())
+        matmul(level, &matrix, weight_rows, activations, rows, &mut tile, &mut Scratch::default())
     };
     assert!(matches!(try_it(&other, 0..4, Rows::Range(0..2), (2, 4)), Err(MatmulError::Activations { .. })));
     assert!(matches!(try_it(&good, 0..5, Rows::Range(0..1), (1, 5)), Err(MatmulError::Range { .. })));

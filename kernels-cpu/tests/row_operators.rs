@@ -13,7 +13,6 @@ use bloomery_kernels_cpu::prepare::rotate;
 use bloomery_kernels_cpu::rope::{RopeSpec, RopeTable, frequencies};
 use bloomery_kernels_cpu::route::{RouteSpec, Score, route};
 use bloomery_kernels_cpu::rows::{NormSpec, rms_norm};
-use bloomery_kernels_cpu::simd::Simd;
 use support::{machines, name, near, on_all, same, values};
 
 const WIDTHS: [usize; 12] = [1, 2, 3, 15, 16, 17, 31, 63, 64, 65, 129, 577];
@@ -141,7 +140,7 @@ fn gated_units_are_their_definitions() {
                 }
                 // The gate is the function's own bits, the product one rounding.
                 let mut expected = vec![0.0; rows * width];
-                let scalar = Cpu { pool: Pool::new(Some(1)), level: Level::SCALAR, simd: Simd::SCALAR };
+                let scalar = Cpu { pool: Pool::new(Some(1)), level: Level::SCALAR };
                 unary(&scalar, function, rows, width, &g, &mut expected);
                 expected.iter_mut().zip(&u).for_each(|(e, u)| *e *= u);
                 assert!(same(&out, &expected), "{what}");

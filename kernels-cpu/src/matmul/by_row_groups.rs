@@ -5,245 +5,12 @@
 
 use super::by_row::MOST_ROWS;
 use super::drive::Job;
-use super::wide::Wide;
+use super::row_group::{MOST_GROUPS, RowGroup};
+use super::wide::{SpreadOrders, Wide, spread_orders};
 use crate::output::OutTile;
-use bloomery_formats::WeightType;
-use bloomery_formats::group_formats::{Group, GroupFormat};
 use std::arch::x86_64::*;
-use std::marker::PhantomData;
 
 const GROUP: usize = 256;
-/// Groups of a row that are finished together, at most.
-const MOST_GROUPS: usize = 4;
-
-/// A group's integers, ready to be multiplied.
-pub(crate) struct Decoded<W: Wide> {
-    /// 64 weights each.
-    q: [W::V; 4],
-    /// Sixteen i16 scales, or eight in the low half.
-    scale: __m256i,
-    /// What multiplies the activations' sums per sixteen: minima, or the correction for an offset that made the weights unsigned.
-    pair: __m256i,
-}
-
-/// A 256-value type.
-pub(crate) trait RowGroup {
-    const TYPE: WeightType;
-    /// Whether `pair` holds minima.
-    const HAS_MIN: bool;
-    /// Whether weights are signed (-127 to 127); else 0 to 128.
-    const SIGNED: bool;
-    /// Whether scales belong to 32 values, not sixteen.
-    const PER_32: bool;
-    /// What the f32 scales of a block are made of.
-    type Floats: Copy + Default;
-    /// Decodes a block.
-    ///
-    /// # Safety
-    /// The machine has AVX2 and the instruction set of `W`.
-    unsafe fn decode<W: Wide>(block: &[u8]) -> (Decoded<W>, Self::Floats);
-    /// The scales of four blocks, and those of their minima.
-    ///
-    /// # Safety
-    /// The machine has AVX2 and F16C.
-    unsafe fn floats(blocks: [Self::Floats; MOST_GROUPS]) -> (__m128, __m128);
-}
-
-/// 32 bytes from `at` on.
-///
-/// # Safety
-/// The machine has AVX.
-#[inline(always)]
-unsafe fn load(bytes: &[u8], at: usize) -> __m256i {
-    let bytes = &bytes[at..at + 32];
-    // SAFETY: 32 bytes are readable.
-    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
-}
-
-/// The low halves of four words as f16 numbers, and the high halves.
-///
-/// # Safety
-/// The machine has AVX2 and F16C.
-#[inline(always)]
-unsafe fn halves(words: [u32; MOST_GROUPS]) -> (__m128, __m128) {
-    // SAFETY: register arithmetic of what the caller has; sixteen bytes are readable.
-    unsafe {
-        let words = _mm_loadu_si128(words.as_ptr().cast());
-        let order = _mm_set_epi8(15, 14, 11, 10, 7, 6, 3, 2, 13, 12, 9, 8, 5, 4, 1, 0);
-        let wide = _mm256_cvtph_ps(_mm_shuffle_epi8(words, order));
-        (_mm256_castps256_ps128(wide), _mm256_extractf128_ps::<1>(wide))
-    }
-}
-
-/// The eight scales of Q4_K and Q5_K, and their minima for each sixteen weights. `block` starts with two f16 and the packed twelve bytes.
-///
-/// # Safety
-/// The machine has AVX2.
-#[inline(always)]
-unsafe fn six_bits(block: &[u8]) -> (__m256i, __m256i) {
-    let bytes = &block[4..20];
-    // SAFETY: register arithmetic of AVX2, which the caller has; sixteen bytes are readable.
-    unsafe {
-        // [first scales, first minima, rest of both, -]
-        let packed = _mm_loadu_si128(bytes.as_ptr().cast());
-        let first = _mm_and_si128(packed, _mm_set1_epi8(0x3f));
-        let mixed = _mm_srlv_epi32(_mm_shuffle_epi32::<0b10_10_10_10>(packed), _mm_set_epi32(0, 0, 4, 0));
-        let top = _mm_and_si128(_mm_srli_epi32::<2>(packed), _mm_set1_epi8(0x30));
-        let second = _mm_or_si128(_mm_and_si128(mixed, _mm_set1_epi8(0x0f)), top);
-        let both = _mm256_cvtepu8_epi16(_mm_unpacklo_epi32(first, second));
-        // Minima lie in the high half; each belongs to two sixteens.
-        let minima = _mm256_permute4x64_epi64::<0b11_11_10_10>(both);
-        let order = _mm256_set_m128i(
-            _mm_set_epi8(7, 6, 7, 6, 5, 4, 5, 4, 3, 2, 3, 2, 1, 0, 1, 0),
-            _mm_set_epi8(7, 6, 7, 6, 5, 4, 5, 4, 3, 2, 3, 2, 1, 0, 1, 0),
-        );
-        (both, _mm256_shuffle_epi8(minima, order))
-    }
-}
-
-pub(crate) struct Q4K;
-impl RowGroup for Q4K {
-    const TYPE: WeightType = WeightType::Q4_K;
-    const HAS_MIN: bool = true;
-    const SIGNED: bool = false;
-    const PER_32: bool = true;
-    type Floats = u32;
-    #[inline(always)]
-    unsafe fn decode<W: Wide>(block: &[u8]) -> (Decoded<W>, u32) {
-        let block = &block[..144];
-        // SAFETY: register arithmetic of what the caller has; loads go through checked slices.
-        unsafe {
-            let four = _mm256_set1_epi8(15);
-            let mut q = [W::zero(); 4];
-            for (i, q) in q.iter_mut().enumerate() {
-                let both = load(block, 16 + 32 * i);
-                let high = _mm256_and_si256(_mm256_srli_epi16::<4>(both), four);
-                *q = W::join(_mm256_and_si256(both, four), high);
-            }
-            let (scale, pair) = six_bits(block);
-            (Decoded { q, scale, pair }, u32::from_le_bytes([block[0], block[1], block[2], block[3]]))
-        }
-    }
-    #[inline(always)]
-    unsafe fn floats(blocks: [u32; MOST_GROUPS]) -> (__m128, __m128) {
-        // SAFETY: as for this function.
-        unsafe { halves(blocks) }
-    }
-}
-
-pub(crate) struct Q5K;
-impl RowGroup for Q5K {
-    const TYPE: WeightType = WeightType::Q5_K;
-    const HAS_MIN: bool = true;
-    const SIGNED: bool = false;
-    const PER_32: bool = true;
-    type Floats = u32;
-    #[inline(always)]
-    unsafe fn decode<W: Wide>(block: &[u8]) -> (Decoded<W>, u32) {
-        let block = &block[..176];
-        // SAFETY: register arithmetic of what the caller has; loads go through checked slices.
-        unsafe {
-            let (four, fifth) = (_mm256_set1_epi8(15), _mm256_set1_epi8(16));
-            let mut top = load(block, 16);
-            let mut q = [W::zero(); 4];
-            for (i, q) in q.iter_mut().enumerate() {
-                let both = load(block, 48 + 32 * i);
-                // Bit 2 i of every byte now lies at bit 0, its neighbour at bit 1.
-                let low = _mm256_and_si256(_mm256_slli_epi16::<4>(top), fifth);
-                let high = _mm256_and_si256(_mm256_slli_epi16::<3>(top), fifth);
-                let low = _mm256_or_si256(_mm256_and_si256(both, four), low);
-                let high = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16::<4>(both), four), high);
-                *q = W::join(low, high);
-                top = _mm256_srli_epi16::<2>(top);
-            }
-            let (scale, pair) = six_bits(block);
-            (Decoded { q, scale, pair }, u32::from_le_bytes([block[0], block[1], block[2], block[3]]))
-        }
-    }
-    #[inline(always)]
-    unsafe fn floats(blocks: [u32; MOST_GROUPS]) -> (__m128, __m128) {
-        // SAFETY: as for this function.
-        unsafe { halves(blocks) }
-    }
-}
-
-pub(crate) struct Q6K;
-impl RowGroup for Q6K {
-    const TYPE: WeightType = WeightType::Q6_K;
-    const HAS_MIN: bool = false;
-    const SIGNED: bool = false;
-    const PER_32: bool = false;
-    type Floats = u32;
-    #[inline(always)]
-    unsafe fn decode<W: Wide>(block: &[u8]) -> (Decoded<W>, u32) {
-        let block = &block[..210];
-        // SAFETY: register arithmetic of what the caller has; loads go through checked slices.
-        unsafe {
-            let (four, top_two) = (_mm256_set1_epi8(15), _mm256_set1_epi8(0x30));
-            let put = |low: __m256i, top: __m256i| {
-                _mm256_or_si256(_mm256_and_si256(low, four), _mm256_and_si256(top, top_two))
-            };
-            let mut q = [W::zero(); 4];
-            for half in 0..2 {
-                let (first, second) = (load(block, 64 * half), load(block, 64 * half + 32));
-                let top = load(block, 128 + 32 * half);
-                q[2 * half] = W::join(
-                    put(first, _mm256_slli_epi16::<4>(top)),
-                    put(second, _mm256_slli_epi16::<2>(top)),
-                );
-                q[2 * half + 1] = W::join(
-                    put(_mm256_srli_epi16::<4>(first), top),
-                    put(_mm256_srli_epi16::<4>(second), _mm256_srli_epi16::<2>(top)),
-                );
-            }
-            let scales = &block[192..208];
-            let scale = _mm256_cvtepi8_epi16(_mm_loadu_si128(scales.as_ptr().cast()));
-            // The offset times any scale stays within i16.
-            let pair = _mm256_mullo_epi16(scale, _mm256_set1_epi16(-32));
-            (Decoded { q, scale, pair }, u32::from(u16::from_le_bytes([block[208], block[209]])))
-        }
-    }
-    #[inline(always)]
-    unsafe fn floats(blocks: [u32; MOST_GROUPS]) -> (__m128, __m128) {
-        // SAFETY: as for this function.
-        unsafe { halves(blocks) }
-    }
-}
-
-/// Types whose unpacking is a table's or a chain's: through the common form of the formats crate.
-pub(crate) struct Unpacked<F>(PhantomData<F>);
-impl<F: GroupFormat> RowGroup for Unpacked<F> {
-    const TYPE: WeightType = F::TYPE;
-    const HAS_MIN: bool = F::HAS_MIN;
-    const SIGNED: bool = true;
-    const PER_32: bool = false;
-    type Floats = (f32, f32);
-    #[inline(always)]
-    unsafe fn decode<W: Wide>(block: &[u8]) -> (Decoded<W>, (f32, f32)) {
-        let mut group = Group::ZERO;
-        F::unpack(block, &mut group);
-        let mut pair = [0; 16];
-        if F::HAS_MIN {
-            pair = group.min;
-        }
-        // SAFETY: register arithmetic of what the caller has; the arrays have 64 bytes and sixteen i16.
-        unsafe {
-            let mut q = [W::zero(); 4];
-            for (q, quants) in q.iter_mut().zip(group.q.as_chunks().0) {
-                *q = W::load(quants);
-            }
-            let scale = _mm256_loadu_si256(group.scale.as_ptr().cast());
-            let pair = _mm256_loadu_si256(pair.as_ptr().cast());
-            (Decoded { q, scale, pair }, (group.d, group.dmin))
-        }
-    }
-    #[inline(always)]
-    unsafe fn floats(blocks: [(f32, f32); MOST_GROUPS]) -> (__m128, __m128) {
-        let [a, b, c, d] = blocks;
-        // SAFETY: register arithmetic of what the caller has.
-        unsafe { (_mm_setr_ps(a.0, b.0, c.0, d.0), _mm_setr_ps(a.1, b.1, c.1, d.1)) }
-    }
-}
 
 /// The lane sums of four registers, in their order, as f32.
 ///
@@ -262,6 +29,53 @@ unsafe fn lane_sums(d: [__m256i; MOST_GROUPS]) -> __m128 {
 /// What the groups of one activation row are multiplied from: quants, sums per sixteen, scales.
 type Row<'a> = (&'a [i8], &'a [i16], &'a [f32]);
 
+/// One group's integers for each of the `N` activation rows: the lanes of its products, and of its pairs (only with minima).
+///
+/// # Safety
+/// As for [`product`].
+#[inline(always)]
+unsafe fn integers<W: Wide, D: RowGroup, const N: usize>(
+    block: &[u8],
+    activations: &[Row<'_>; N],
+    group: usize,
+    orders: &SpreadOrders,
+) -> ([(__m256i, __m256i); N], D::Floats) {
+    // SAFETY: register arithmetic of what the caller has; loads go through checked slices.
+    unsafe {
+        let (weights, floats) = D::decode::<W>(block);
+        let mut lanes = [(_mm256_setzero_si256(), _mm256_setzero_si256()); N];
+        for ((qs, sums16, _), lanes) in activations.iter().zip(&mut lanes) {
+            let qs = qs[group * GROUP..(group + 1) * GROUP].as_chunks().0;
+            let acc = if D::SIGNED {
+                let scales = W::spread(weights.scale, D::PER_32, orders);
+                let mut acc = W::zero();
+                for ((w, scales), q) in weights.q.iter().zip(scales).zip(qs) {
+                    let (w, q) = W::move_signs(*w, W::load(q));
+                    acc = W::accumulate(acc, w, q, scales);
+                }
+                W::halve(acc)
+            } else {
+                let scales = W::spread_sums(weights.scale, D::PER_32, orders);
+                let mut acc = _mm256_setzero_si256();
+                for ((w, scales), q) in weights.q.iter().zip(scales).zip(qs) {
+                    acc = W::accumulate_sums(acc, *w, W::load(q), scales);
+                }
+                acc
+            };
+            let sums16 = &sums16[group * 16..(group + 1) * 16];
+            let pair = _mm256_madd_epi16(weights.pair, _mm256_loadu_si256(sums16.as_ptr().cast()));
+            *lanes = if D::HAS_MIN {
+                (acc, pair)
+            } else if D::SIGNED {
+                (acc, _mm256_setzero_si256())
+            } else {
+                (_mm256_add_epi32(acc, pair), _mm256_setzero_si256())
+            };
+        }
+        (lanes, floats)
+    }
+}
+
 /// Adds the values of `RUN` groups, the first of them `first`, to the sums of the `N` activation rows. The number is a constant: only
 /// then do the groups' lanes stay in registers.
 ///
@@ -272,6 +86,7 @@ unsafe fn run<W: Wide, D: RowGroup, const N: usize, const RUN: usize>(
     row: &[u8],
     activations: &[Row<'_>; N],
     first: usize,
+    orders: &SpreadOrders,
     sums: &mut [f32; N],
 ) {
     const { assert!(RUN <= MOST_GROUPS) };
@@ -279,46 +94,29 @@ unsafe fn run<W: Wide, D: RowGroup, const N: usize, const RUN: usize>(
     let blocks = &row[first * bytes..(first + RUN) * bytes];
     // SAFETY: register arithmetic of what the caller has; loads go through checked slices.
     unsafe {
-        let none = [_mm256_setzero_si256(); MOST_GROUPS];
-        let (mut dots, mut pairs) = ([none; N], [none; N]);
-        let mut floats = [D::Floats::default(); MOST_GROUPS];
-        // No closure here: it would not be compiled for the instruction set.
-        for i in 0..RUN {
-            let (weights, block) = D::decode::<W>(&blocks[i * bytes..(i + 1) * bytes]);
-            floats[i] = block;
-            let scales = [
-                W::spread(weights.scale, D::PER_32, 0),
-                W::spread(weights.scale, D::PER_32, 1),
-                W::spread(weights.scale, D::PER_32, 2),
-                W::spread(weights.scale, D::PER_32, 3),
-            ];
-            for (n, (qs, sums16, _)) in activations.iter().enumerate() {
-                let qs = &qs[(first + i) * GROUP..(first + i + 1) * GROUP];
-                let mut acc = W::zero();
-                for ((w, scales), q) in weights.q.iter().zip(scales).zip(qs.as_chunks().0) {
-                    let (mut w, mut q) = (*w, W::load(q));
-                    if D::SIGNED {
-                        (w, q) = W::move_signs(w, q);
-                    }
-                    acc = W::accumulate(acc, w, q, scales);
-                }
-                let sums16 = &sums16[(first + i) * 16..(first + i + 1) * 16];
-                let pair = _mm256_madd_epi16(weights.pair, _mm256_loadu_si256(sums16.as_ptr().cast()));
-                if D::HAS_MIN {
-                    (dots[n][i], pairs[n][i]) = (W::halve(acc), pair);
-                } else if D::SIGNED {
-                    dots[n][i] = W::halve(acc);
-                } else {
-                    dots[n][i] = _mm256_add_epi32(W::halve(acc), pair);
-                }
-            }
+        let none = [(_mm256_setzero_si256(), _mm256_setzero_si256()); N];
+        let mut groups = [(none, D::Floats::default()); MOST_GROUPS];
+        // Written out: as a loop it would keep the lanes in memory. No closure either: it would not be compiled for the instruction set.
+        if RUN > 0 {
+            groups[0] = integers::<W, D, N>(&blocks[..bytes], activations, first, orders);
         }
-        let (d, dmin) = D::floats(floats);
+        if RUN > 1 {
+            groups[1] = integers::<W, D, N>(&blocks[bytes..2 * bytes], activations, first + 1, orders);
+        }
+        if RUN > 2 {
+            groups[2] = integers::<W, D, N>(&blocks[2 * bytes..3 * bytes], activations, first + 2, orders);
+        }
+        if RUN > 3 {
+            groups[3] = integers::<W, D, N>(&blocks[3 * bytes..4 * bytes], activations, first + 3, orders);
+        }
+        let [a, b, c, e] = groups;
+        let (d, dmin) = D::floats([a.1, b.1, c.1, e.1]);
         for (n, (_, _, scales)) in activations.iter().enumerate() {
             // The expressions of `formats::join::group_value` and `group_value_with_min`.
-            let mut value = _mm_mul_ps(d, lane_sums(dots[n]));
+            let mut value = _mm_mul_ps(d, lane_sums([a.0[n].0, b.0[n].0, c.0[n].0, e.0[n].0]));
             if D::HAS_MIN {
-                value = _mm_fnmadd_ps(dmin, lane_sums(pairs[n]), value);
+                let pairs = lane_sums([a.0[n].1, b.0[n].1, c.0[n].1, e.0[n].1]);
+                value = _mm_fnmadd_ps(dmin, pairs, value);
             }
             let mut values = [0.0; MOST_GROUPS];
             _mm_storeu_ps(values.as_mut_ptr(), value);
@@ -346,6 +144,8 @@ unsafe fn rows<W: Wide, D: RowGroup, const N: usize>(job: &Job<'_>, out: &mut Ou
             &a.scales[row * strides.scales..][..groups],
         )
     });
+    // SAFETY: as for this function.
+    let orders = unsafe { spread_orders(D::SIGNED, D::PER_32) };
     for (column, n) in job.weight_rows.clone().enumerate() {
         let row = job.weights.row(n);
         let mut sums = [0.0f32; N];
@@ -353,15 +153,14 @@ unsafe fn rows<W: Wide, D: RowGroup, const N: usize>(job: &Job<'_>, out: &mut Ou
         // SAFETY: as for this function.
         unsafe {
             while groups - first >= 4 {
-                run::<W, D, N, 4>(row, &activations, first, &mut sums);
+                run::<W, D, N, 4>(row, &activations, first, &orders, &mut sums);
                 first += 4;
             }
-            if groups - first >= 2 {
-                run::<W, D, N, 2>(row, &activations, first, &mut sums);
-                first += 2;
-            }
-            if groups - first >= 1 {
-                run::<W, D, N, 1>(row, &activations, first, &mut sums);
+            match groups - first {
+                3 => run::<W, D, N, 3>(row, &activations, first, &orders, &mut sums),
+                2 => run::<W, D, N, 2>(row, &activations, first, &orders, &mut sums),
+                1 => run::<W, D, N, 1>(row, &activations, first, &orders, &mut sums),
+                _ => {}
             }
         }
         for (a, sum) in sums.into_iter().enumerate() {

@@ -6,7 +6,7 @@ use super::avx512::Avx512;
 use super::drive::{self, Job};
 use super::float;
 use super::{block_decode, group_decode};
-use super::{by_row, by_row_groups, wide};
+use super::{by_row, by_row_groups, row_group, wide};
 use crate::output::OutTile;
 use bloomery_formats::{WeightType, group_formats};
 
@@ -84,46 +84,46 @@ macro_rules! compiled {
                 }};
             }
             match job.weights.ty() {
-                WeightType::Q4_K => group_by_row!(by_row_groups::Q4K, group_decode::Q4K),
-                WeightType::Q5_K => group_by_row!(by_row_groups::Q5K, group_decode::Q5K),
-                WeightType::Q6_K => group_by_row!(by_row_groups::Q6K, group_decode::Q6K),
+                WeightType::Q4_K => group_by_row!(row_group::Q4K, group_decode::Q4K),
+                WeightType::Q5_K => group_by_row!(row_group::Q5K, group_decode::Q5K),
+                WeightType::Q6_K => group_by_row!(row_group::Q6K, group_decode::Q6K),
                 WeightType::Q3_K => group!(group_decode::Q3K),
                 WeightType::Q2_K => group!(group_decode::Q2K),
                 WeightType::IQ4_XS => group!(group_decode::Iq4Xs),
                 WeightType::IQ1_S => group_by_row!(
-                    by_row_groups::Unpacked<group_formats::IQ1_S>,
+                    row_group::Unpacked<group_formats::IQ1_S>,
                     group_decode::RowWise<group_formats::IQ1_S>
                 ),
                 WeightType::IQ1_M => group_by_row!(
-                    by_row_groups::Unpacked<group_formats::IQ1_M>,
+                    row_group::Unpacked<group_formats::IQ1_M>,
                     group_decode::RowWise<group_formats::IQ1_M>
                 ),
                 WeightType::IQ2_XXS => group_by_row!(
-                    by_row_groups::Unpacked<group_formats::IQ2_XXS>,
+                    row_group::Unpacked<group_formats::IQ2_XXS>,
                     group_decode::RowWise<group_formats::IQ2_XXS>
                 ),
                 WeightType::IQ2_XS => group_by_row!(
-                    by_row_groups::Unpacked<group_formats::IQ2_XS>,
+                    row_group::Unpacked<group_formats::IQ2_XS>,
                     group_decode::RowWise<group_formats::IQ2_XS>
                 ),
                 WeightType::IQ2_S => group_by_row!(
-                    by_row_groups::Unpacked<group_formats::IQ2_S>,
+                    row_group::Unpacked<group_formats::IQ2_S>,
                     group_decode::RowWise<group_formats::IQ2_S>
                 ),
                 WeightType::IQ3_XXS => group_by_row!(
-                    by_row_groups::Unpacked<group_formats::IQ3_XXS>,
+                    row_group::Unpacked<group_formats::IQ3_XXS>,
                     group_decode::RowWise<group_formats::IQ3_XXS>
                 ),
                 WeightType::IQ3_S => group_by_row!(
-                    by_row_groups::Unpacked<group_formats::IQ3_S>,
+                    row_group::Unpacked<group_formats::IQ3_S>,
                     group_decode::RowWise<group_formats::IQ3_S>
                 ),
                 WeightType::TQ1_0 => group_by_row!(
-                    by_row_groups::Unpacked<group_formats::TQ1_0>,
+                    row_group::Unpacked<group_formats::TQ1_0>,
                     group_decode::RowWise<group_formats::TQ1_0>
                 ),
                 WeightType::TQ2_0 => group_by_row!(
-                    by_row_groups::Unpacked<group_formats::TQ2_0>,
+                    row_group::Unpacked<group_formats::TQ2_0>,
                     group_decode::RowWise<group_formats::TQ2_0>
                 ),
                 WeightType::Q4_0 => block!(block_decode::Q4_0),

@@ -5,16 +5,11 @@
 use bloomery_kernels_cpu::cpu::Cpu;
 use bloomery_kernels_cpu::level::Level;
 use bloomery_kernels_cpu::pool::Pool;
-use bloomery_kernels_cpu::simd::Simd;
 
 /// Every level of this machine with one and with two threads; the first is scalar on one thread.
 pub fn machines() -> Vec<Cpu> {
-    let simds = Simd::available();
-    let both = |(i, level): (usize, &Level)| {
-        let simd = simds[i.min(simds.len() - 1)];
-        [1, 2].map(|n| Cpu { pool: Pool::new(Some(n)), level: *level, simd })
-    };
-    Level::available().iter().enumerate().flat_map(both).collect()
+    let both = |level: &Level| [1, 2].map(|n| Cpu { pool: Pool::new(Some(n)), level: *level });
+    Level::available().iter().flat_map(both).collect()
 }
 
 pub fn name(cpu: &Cpu) -> String {

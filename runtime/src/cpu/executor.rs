@@ -82,7 +82,6 @@ impl CpuExecutor {
         tracing::debug!(
             threads = cpu.pool.threads(),
             level = cpu.level.name(),
-            dots = cpu.simd.name(),
             steps = lowered.steps.len(),
             buffers = memory.rows.len(),
             "lowered for the cpu"
