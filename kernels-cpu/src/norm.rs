@@ -4,7 +4,7 @@ use crate::lanes::{Lanes, WIDTH};
 
 /// Sum of the squares of the group's deviations from `center`; missing lanes count as no deviation.
 #[inline(always)]
-fn squares<L: Lanes>(lanes: L, x: &[f32], center: f32) -> f32 {
+pub(crate) fn squares<L: Lanes>(lanes: L, x: &[f32], center: f32) -> f32 {
     let middle = lanes.splat(center);
     let mut chains = [lanes.splat(0.0); 4];
     let (blocks, rest) = x.as_chunks::<{ 4 * WIDTH }>();

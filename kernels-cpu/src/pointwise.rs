@@ -94,6 +94,19 @@ impl Kernel for Unary<'_> {
     }
 }
 
+/// `x = function(x)`, in place.
+pub(crate) struct UnaryInPlace<'a>(pub Function, pub &'a mut [f32]);
+
+impl Kernel for UnaryInPlace<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<L: Lanes>(self, _: L) {
+        with_function!(self.0, f => for x in self.1.iter_mut() {
+            *x = f(*x);
+        });
+    }
+}
+
 /// `gate = function(gate) * up`, in place.
 pub(crate) struct GateInPlace<'a> {
     pub function: Function,

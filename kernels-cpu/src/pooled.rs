@@ -4,6 +4,7 @@
 //! gate over its maximum.
 
 use crate::cpu::Cpu;
+use crate::history::{before, remember};
 use crate::kv::Run;
 use crate::lanes::{Lanes, WIDTH};
 use crate::level::Kernel;
@@ -72,12 +73,12 @@ pub fn pool_rows(
     assert!(fits && spec.ratio > 0 && (gate.is_some() || !softmax), "a history of {} values", history.len());
     assert!(spec.bias.is_none_or(|b| b.len() == spec.ratio * wide), "position biases of a pool");
     let out = &mut out[span.start * spec.width..span.end * spec.width];
-    let before = &*history;
+    let kept = &*history;
     for_rows(&cpu.pool, run.rows, spec.width, out, |range, out| {
         for (row, out) in range.zip(out.chunks_exact_mut(spec.width)) {
             let tokens = run.position + row + 1;
             if tokens.is_multiple_of(spec.ratio) {
-                let group = Group { spec, x, gate, history: before, row, tokens, out };
+                let group = Group { spec, x, gate, history: kept, row, tokens, out };
                 cpu.level.run(group);
             } else {
                 out.fill(0.0);
@@ -90,17 +91,6 @@ pub fn pool_rows(
             to[wide..].copy_from_slice(&gate[row * wide..][..wide]);
         }
     });
-}
-
-/// Moves a history `[kept, width]` on by `rows` rows; `row(i, to)` writes the i-th of them.
-fn remember(history: &mut [f32], width: usize, rows: usize, row: impl Fn(usize, &mut [f32])) {
-    let kept = history.len() / width.max(1);
-    let new = rows.min(kept);
-    history.copy_within(new * width.., 0);
-    let (_, places) = history.split_at_mut((kept - new) * width);
-    for (i, to) in places.chunks_exact_mut(width.max(1)).enumerate() {
-        row(rows - new + i, to);
-    }
 }
 
 /// The row that completes a group.
@@ -126,8 +116,7 @@ impl Group<'_> {
             return (&self.x[at.clone()], self.gate.map_or(&[], |g| &g[at]));
         }
         let joined = wide * if self.gate.is_some() { 2 } else { 1 };
-        let end = self.history.len() - (back - self.row - 1) * joined;
-        self.history[end - joined..end].split_at(wide)
+        before(self.history, joined, back - self.row).split_at(wide)
     }
 
     /// The `i`-th of `members` members: value, gate, and its place in the group with its first channel.

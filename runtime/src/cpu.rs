@@ -7,8 +7,10 @@
 pub(crate) mod admit;
 mod execute;
 pub(crate) mod executor;
+pub(crate) mod fixed;
 pub(crate) mod kernel_set;
 pub(crate) mod lower;
+pub(crate) mod operators;
 pub(crate) mod pattern;
 pub(crate) mod plan;
 pub(crate) mod sequences;

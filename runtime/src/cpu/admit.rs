@@ -105,7 +105,8 @@ impl Admitted {
     /// Counts the rows as written.
     pub fn advance<P: Pages>(&self, sequences: &mut Sequences<P>) {
         for group in &self.groups {
-            sequences.advance(group.sequence, group.rows);
+            let rows = group.first_row..group.first_row + group.rows;
+            sequences.advance(group.sequence, &self.tokens[rows]);
         }
     }
 }

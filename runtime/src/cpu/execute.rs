@@ -28,9 +28,11 @@ pub(crate) type Show<'a> = &'a mut dyn FnMut(&str, &[f32], usize);
 pub(crate) struct Buffers {
     pub rows: Vec<Vec<f32>>,
     widths: Vec<usize>,
-    index: Vec<Vec<u32>>,
+    pub index: Vec<Vec<u32>>,
     index_widths: Vec<usize>,
-    quantized: Vec<Activations>,
+    pub quantized: Vec<Activations>,
+    /// Index scores of the rows that are chosen from at the moment.
+    pub scores: Vec<f32>,
     experts: Vec<ExpertBuffers>,
     grouping: Grouping,
     pub tables: Vec<RopeTable>,
@@ -50,6 +52,7 @@ impl Buffers {
             index: vec![Vec::new(); plan.index.len()],
             index_widths: plan.index.clone(),
             quantized: quantized.collect::<Result<_, _>>()?,
+            scores: Vec::new(),
             experts: experts.collect::<Result<_, _>>()?,
             grouping: Grouping::default(),
             tables: vec![RopeTable::default(); lowered.ropes.len()],
@@ -57,7 +60,7 @@ impl Buffers {
     }
 
     /// Takes a buffer out to be written.
-    fn open(&mut self, slot: Slot, rows: usize) -> Vec<f32> {
+    pub fn open(&mut self, slot: Slot, rows: usize) -> Vec<f32> {
         let mut buffer = take(&mut self.rows[slot.0]);
         let needed = rows * self.widths[slot.0];
         if buffer.len() < needed {
@@ -67,14 +70,14 @@ impl Buffers {
         buffer
     }
 
-    fn open_index(&mut self, slot: Slot, rows: usize) -> Vec<u32> {
+    pub fn open_index(&mut self, slot: Slot, rows: usize) -> Vec<u32> {
         let mut buffer = take(&mut self.index[slot.0]);
         buffer.resize(buffer.len().max(rows * self.index_widths[slot.0]), 0);
         buffer
     }
 
     /// Takes a buffer of quantised rows out, shaped for this many rows.
-    fn open_quantized(&mut self, slot: Slot, rows: usize) -> Result<Activations, CpuError> {
+    pub fn open_quantized(&mut self, slot: Slot, rows: usize) -> Result<Activations, CpuError> {
         let empty = Activations::new(bloomery_formats::ActivationKind::F32, 0).map_err(failed)?;
         let mut target = std::mem::replace(&mut self.quantized[slot.0], empty);
         let (kind, cols) = (target.kind(), target.cols());
@@ -89,8 +92,17 @@ pub(crate) struct Batch<'a> {
     pub tokens: &'a [u32],
     /// The rows by sequence.
     pub runs: &'a [Run<'a>],
+    /// For every run: the sequence's tokens before it, where the program reads them back.
+    pub before: &'a [&'a [u32]],
     /// For every row of the tail: its number among all rows.
     pub tail: &'a [usize],
+}
+
+/// What a step changes of the sequences.
+pub(crate) struct Held<'a> {
+    pub store: &'a mut PageStore,
+    /// For every run: its sequence's states of fixed size.
+    pub blocks: Vec<&'a mut [f32]>,
 }
 
 /// The machine, the weights and the program.
@@ -109,7 +121,7 @@ impl Machine<'_> {
     pub fn run(
         &self,
         buffers: &mut Buffers,
-        store: &mut PageStore,
+        held: &mut Held<'_>,
         batch: &Batch<'_>,
         mut show: Option<Show<'_>>,
     ) -> Result<(), CpuError> {
@@ -118,7 +130,7 @@ impl Machine<'_> {
             if rows == 0 {
                 continue;
             }
-            self.step(step, rows, buffers, store, batch)?;
+            self.step(step, rows, buffers, held, batch)?;
             if let Some(show) = show.as_mut() {
                 self.show(step, rows, buffers, show);
             }
@@ -138,7 +150,7 @@ impl Machine<'_> {
         }
     }
 
-    fn vector(&self, vector: Option<Vector>) -> Option<&[f32]> {
+    pub(super) fn vector(&self, vector: Option<Vector>) -> Option<&[f32]> {
         vector.map(|v| &self.lowered.vectors[v][..])
     }
 
@@ -151,7 +163,7 @@ impl Machine<'_> {
         step: &Step,
         rows: usize,
         b: &mut Buffers,
-        store: &mut PageStore,
+        held: &mut Held<'_>,
         batch: &Batch<'_>,
     ) -> Result<(), CpuError> {
         let cpu = self.cpu;
@@ -196,7 +208,7 @@ impl Machine<'_> {
                 gate_up(cpu, *function, *limits, &gate, &up, x, x_up, &mut target);
                 b.rows[out.0] = target;
             }
-            Work::Prepare { changed, appended } => self.prepare(changed, appended, b, store, batch),
+            Work::Prepare { changed, appended } => self.prepare(changed, appended, b, held.store, batch),
             Work::Rotate { x, width, head, rope } => {
                 let (spec, table) = (&self.lowered.ropes[*rope].spec, &b.tables[*rope]);
                 rotate(cpu, spec, table, rows, *width, *head, &mut b.rows[x.0]);
@@ -206,7 +218,7 @@ impl Machine<'_> {
                 attention(
                     &cpu.pool,
                     cpu.level,
-                    store,
+                    held.store,
                     &self.attend(of),
                     batch.runs,
                     &b.rows[q.0],
@@ -298,6 +310,10 @@ impl Machine<'_> {
                 b.rows[out.0] = target;
             }
             Work::Copy { x, width, out } => self.map(*x, *width, *out, rows, b, |_, x| x),
+            Work::Streams(work) => self.streams(work, rows, b),
+            Work::Sparse(work) => self.sparse(work, rows, b, held, batch.runs),
+            Work::Lookup(work) => self.lookup(work, rows, b, batch)?,
+            Work::Recurrent(work) => self.recurrent(work, rows, b, held, batch.runs),
             Work::Gather { from, width, to } => {
                 let mut target = b.open(*to, rows);
                 for (row, out) in batch.tail.iter().zip(target.chunks_exact_mut(*width)) {
@@ -332,7 +348,10 @@ impl Machine<'_> {
         b.rows[out.0] = target;
     }
 
-    fn matrix(&self, tensor: TensorRef) -> Result<bloomery_kernels_cpu::matrix::Matrix<'_>, CpuError> {
+    pub(super) fn matrix(
+        &self,
+        tensor: TensorRef,
+    ) -> Result<bloomery_kernels_cpu::matrix::Matrix<'_>, CpuError> {
         tensor.matrix(self.source).map_err(failed)
     }
 
@@ -433,7 +452,7 @@ impl Machine<'_> {
         }
     }
 
-    fn route(&self, of: &RouteOf) -> RouteSpec<'_> {
+    pub(super) fn route(&self, of: &RouteOf) -> RouteSpec<'_> {
         RouteSpec {
             experts: of.experts,
             used: of.used,

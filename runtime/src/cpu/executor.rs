@@ -1,19 +1,20 @@
 //! The executor: admits a step, runs it, keeps the sequences.
 
 use super::admit::Admitted;
-use super::execute::{Batch, Buffers, Machine, Show};
-use super::lower::lower;
+use super::execute::{Batch, Buffers, Held, Machine, Show};
+use super::fixed::FixedLayout;
+use super::lower::{LowerFor, StoreParts, is_dense, lower};
 use super::plan::plan;
-use super::sequences::Sequences;
+use super::sequences::{Block, Keeps, Sequences};
 use super::step::Lowered;
 use super::weights::WeightSource;
 use super::{CacheType, CpuError, CpuOptions};
 use crate::executor::{
-    Capacity, Executor, ExecutorShape, Rollback, Row, SequenceError, SequenceId, StepError, StepOutput,
+    Capacity, Executor, ExecutorShape, Row, SequenceError, SequenceId, StepError, StepOutput,
 };
 use bloomery_kernels_cpu::cpu::Cpu;
 use bloomery_kernels_cpu::kv::{Order, PAGE_TOKENS, PageLayout, PageStore, PartIndex, PartSpec, Run};
-use bloomery_program::{Graph, PartRole, Program, StateKind};
+use bloomery_program::{Graph, Op, PartRole, Program, StateKind};
 use std::sync::Arc;
 
 /// Runs the target graph of a program on this machine's cores.
@@ -59,7 +60,10 @@ impl CpuExecutor {
         }
         let graph = program.target().ok_or_else(|| CpuError::Program("there is no target graph".into()))?;
         let (specs, parts) = page_parts(program, graph, options.cache_key, options.cache_value);
-        let mut lowered = lower(program, graph, &*source, &parts, options.fuse)?;
+        let fixed = FixedLayout::new(program, graph);
+        let (max_tokens, fuse) = (options.max_tokens, options.fuse);
+        let to = LowerFor { parts: &parts, fixed: &fixed, max_tokens, fuse };
+        let mut lowered = lower(program, graph, &*source, &to)?;
         let memory = plan(&mut lowered);
         let buffers = Buffers::new(&memory, &lowered, &*source)?;
         let layout = PageLayout::new(&specs)?;
@@ -69,15 +73,17 @@ impl CpuExecutor {
             super::step::Work::Embed { weight, .. } => Some(weight.rows),
             _ => None,
         });
+        let store = PageStore::new(layout, options.store_tokens.div_ceil(PAGE_TOKENS));
+        let keeps = Keeps { values: fixed.values, text: fixed.text };
+        let sequences = Sequences::new(store, options.max_tokens, fingerprint, keeps);
         let shape = ExecutorShape {
             n_vocab,
             n_hidden: lowered.hidden.map_or(0, |(_, width)| width),
             max_rows: options.max_rows,
             max_tokens: options.max_tokens,
-            rollback: Rollback::Truncate,
+            rollback: sequences.rollback(),
             state_fingerprint: fingerprint,
         };
-        let store = PageStore::new(layout, options.store_tokens.div_ceil(PAGE_TOKENS));
         let cpu = Cpu::new(options.threads);
         tracing::debug!(
             threads = cpu.pool.threads(),
@@ -91,7 +97,7 @@ impl CpuExecutor {
             source,
             lowered,
             buffers,
-            sequences: Sequences::new(store, options.max_tokens, fingerprint),
+            sequences,
             shape,
             tokens: tokens.unwrap_or(n_vocab).min(n_vocab),
             work: Work::default(),
@@ -130,7 +136,11 @@ impl CpuExecutor {
         work.admit(rows, &mut self.sequences, &self.shape, self.tokens)?;
         // From here on a failure or a panic leaves the state half moved.
         self.lost = true;
+        let mut blocks: Vec<Block> =
+            work.groups.iter().map(|g| self.sequences.take_block(g.sequence)).collect();
         let (store, sequences) = self.sequences.split();
+        let before: Vec<&[u32]> =
+            work.groups.iter().filter_map(|g| Some(&sequences.get(&g.sequence)?.text[..])).collect();
         let runs: Vec<Run<'_>> = work
             .groups
             .iter()
@@ -146,10 +156,15 @@ impl CpuExecutor {
             }
         }
         let machine = Machine { cpu: &self.cpu, source: &*self.source, lowered: &self.lowered };
-        let batch = Batch { tokens: &work.tokens, runs: &runs, tail: &work.tail };
+        let batch = Batch { tokens: &work.tokens, runs: &runs, before: &before, tail: &work.tail };
+        let written = blocks.iter_mut().map(|block| &mut Arc::make_mut(block)[..]).collect();
+        let mut held = Held { store, blocks: written };
         machine
-            .run(&mut self.buffers, store, &batch, show)
+            .run(&mut self.buffers, &mut held, &batch, show)
             .map_err(|error| StepError::Executor(error.to_string()))?;
+        for (group, block) in work.groups.iter().zip(blocks) {
+            self.sequences.put_block(group.sequence, block);
+        }
         work.advance(&mut self.sequences);
         self.lost = false;
         self.output(rows)
@@ -224,7 +239,7 @@ impl Executor for CpuExecutor {
     }
 
     fn resumable(&self, sequence: SequenceId, n: usize) -> Result<usize, SequenceError> {
-        Ok(n.min(self.sequences.get(sequence)?.len))
+        self.sequences.resumable(sequence, n)
     }
 
     fn truncate(&mut self, sequence: SequenceId, n: usize) -> Result<(), SequenceError> {
@@ -236,7 +251,7 @@ impl Executor for CpuExecutor {
     }
 
     fn checkpoint(&mut self, sequence: SequenceId) -> Result<(), SequenceError> {
-        self.sequences.get(sequence).map(|_| ())
+        self.sequences.checkpoint(sequence)
     }
 
     fn save(&self, sequence: SequenceId) -> Result<Vec<u8>, SequenceError> {
@@ -270,24 +285,32 @@ pub(crate) fn page_parts(
     graph: &Graph,
     cache_key: CacheType,
     cache_value: CacheType,
-) -> (Vec<PartSpec>, Vec<Option<(PartIndex, PartIndex)>>) {
+) -> (Vec<PartSpec>, Vec<Option<StoreParts>>) {
     let mut specs = Vec::new();
     let parts = program.states.iter().enumerate().map(|(index, state)| {
         let used = graph.nodes.iter().any(|n| n.op.states().iter().any(|s| s.0 as usize == index));
-        let StateKind::Rows { parts, .. } = &state.kind else { return None };
-        let [key, value] = parts[..] else { return None };
-        if !used {
+        let StateKind::Rows { parts, every, .. } = &state.kind else { return None };
+        if !used || !matches!(parts.len(), 1 | 2) {
             return None;
         }
-        for (part, order) in [(key, Order::ByChannel), (value, Order::ByToken)] {
+        // Keys lie by channel where the paged kernel reads them; rows that are gathered lie whole.
+        let paged = parts.len() == 2
+            && *every == 1
+            && graph.nodes.iter().any(|n| match &n.op {
+                Op::Attention(a) => is_dense(a) && a.sources.iter().any(|s| s.state.0 as usize == index),
+                _ => false,
+            });
+        let first = PartIndex(specs.len());
+        for (i, part) in parts.iter().enumerate() {
             let cache = match part.role {
                 PartRole::Key => cache_key,
                 PartRole::Value => cache_value,
                 PartRole::Exact => CacheType::F32,
             };
-            specs.push(PartSpec { width: part.width as usize, cache, order, every: 1 });
+            let order = if paged && i == 0 { Order::ByChannel } else { Order::ByToken };
+            specs.push(PartSpec { width: part.width as usize, cache, order, every: *every as usize });
         }
-        Some((PartIndex(specs.len() - 2), PartIndex(specs.len() - 1)))
+        Some(StoreParts { keys: first, values: PartIndex(specs.len() - 1), every: *every as usize })
     });
     let parts = parts.collect();
     (specs, parts)

@@ -2,7 +2,6 @@
 
 use super::weights::WeightSource;
 use bloomery_formats::WeightType;
-use bloomery_program::op::Attention;
 use bloomery_program::{Graph, Node, Op, Program, State, StateKind};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -45,7 +44,7 @@ pub fn missing_kernels(program: &Program, graph: &Graph, source: &dyn WeightSour
         }
     }
     for node in &graph.nodes {
-        for (weight_type, class) in missing_of(node, program, source) {
+        for (weight_type, class) in missing_of(node, source) {
             add(node.op.name(), weight_type, class, node.label());
         }
     }
@@ -63,25 +62,37 @@ pub fn missing_kernels(program: &Program, graph: &Graph, source: &dyn WeightSour
 
 fn missing_state(state: &State) -> Option<String> {
     match &state.kind {
-        StateKind::Rows { every: 1, parts, .. } if parts.len() == 2 => None,
-        StateKind::Rows { every, parts, .. } => {
-            Some(format!("rows of {} parts every {every} tokens", parts.len()))
-        }
-        StateKind::Recent { .. } => Some("recent rows".into()),
-        StateKind::Recurrent { .. } => Some("recurrent block".into()),
-        StateKind::Tokens { .. } => Some("recent tokens".into()),
+        StateKind::Rows { parts, .. } if matches!(parts.len(), 1 | 2) => None,
+        StateKind::Rows { parts, .. } => Some(format!("rows of {} parts", parts.len())),
+        StateKind::Recent { .. } | StateKind::Recurrent { .. } | StateKind::Tokens { .. } => None,
     }
 }
 
 /// Weight type and class of everything that one node needs and this backend lacks.
-fn missing_of(node: &Node, program: &Program, source: &dyn WeightSource) -> Vec<(&'static str, String)> {
+fn missing_of(node: &Node, source: &dyn WeightSource) -> Vec<(&'static str, String)> {
     let mut missing = Vec::new();
     let none = |class: &str| vec![("-", class.to_string())];
     match &node.op {
         Op::Embed { .. } => matrices(node, source, &["weight"], &mut missing),
         Op::Linear {} => matrices(node, source, &["weight"], &mut missing),
         Op::Experts { .. } => matrices(node, source, &["gate", "up", "gate_up", "down"], &mut missing),
+        Op::GroupedLinear { .. } | Op::NgramEmbed { .. } => matrices(node, source, &["weight"], &mut missing),
+        Op::HyperMix { .. } | Op::HyperHead { .. } => matrices(node, source, &["fn"], &mut missing),
         Op::RmsNorm { .. }
+        | Op::GatedRmsNorm { .. }
+        | Op::LayerNorm { .. }
+        | Op::Pool { .. }
+        | Op::CausalConv { .. }
+        | Op::GatedDelta(_)
+        | Op::IndexScore { .. }
+        | Op::TopRows { .. }
+        | Op::CandidateBlocks { .. }
+        | Op::StreamSpread { .. }
+        | Op::StreamCollapse {}
+        | Op::StreamCombine {}
+        | Op::StreamScale {}
+        | Op::MemoryGate { .. }
+        | Op::Route(_)
         | Op::Add {}
         | Op::Mul {}
         | Op::Scale { .. }
@@ -92,33 +103,9 @@ fn missing_of(node: &Node, program: &Program, source: &dyn WeightSource) -> Vec<
         | Op::Slice { .. }
         | Op::Rope(_)
         | Op::Append { .. } => {}
-        Op::Route(_) if !node.tensors.contains_key("table") => {}
-        Op::Route(_) => return none("hash routing"),
-        Op::Attention(attention) => return missing_attention(attention, program),
+        Op::Attention(attention) if attention.block_bidirectional => return none("bidirectional block"),
+        Op::Attention(_) => {}
         _ => return none("any shape"),
-    }
-    missing
-}
-
-fn missing_attention(attention: &Attention, program: &Program) -> Vec<(&'static str, String)> {
-    let mut missing = Vec::new();
-    if attention.sources.len() != 1 {
-        missing.push(("-", format!("{} stores at once", attention.sources.len())));
-    }
-    if attention.block_bidirectional {
-        missing.push(("-", "bidirectional block".into()));
-    }
-    if attention.sources.iter().any(|s| s.selected) {
-        missing.push(("-", "selected rows".into()));
-    }
-    let one_part = |s: &bloomery_program::op::Source| {
-        program.states.get(s.state.0 as usize).is_some_and(|state| match &state.kind {
-            StateKind::Rows { parts, .. } => parts.len() != 2,
-            _ => true,
-        })
-    };
-    if attention.sources.iter().any(one_part) {
-        missing.push(("-", "keys and values in one part".into()));
     }
     missing
 }

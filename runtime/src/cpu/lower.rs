@@ -6,7 +6,9 @@
 //! give the same bits; the unfused one exists to show every named result.
 
 use super::CpuError;
+use super::fixed::FixedLayout;
 use super::kernel_set::missing_kernels;
+use super::operators::sparse::SelectedBy;
 use super::pattern::Patterns;
 use super::step::{
     Appended, AppendedFrom, AttendOf, Changed, Class, ExpertsOf, Item, Lowered, NormOf, RopeOf, RouteOf,
@@ -20,18 +22,40 @@ use bloomery_kernels_cpu::pointwise::{Function, GateLimits};
 use bloomery_kernels_cpu::rope::{RopeSpec, YarnSpec, frequencies};
 use bloomery_kernels_cpu::route::Score;
 use bloomery_program::op::{self, Attention, Pairing, Route};
-use bloomery_program::{Graph, Node, Op, OutputKind, Program, Shape, ValueId};
+use bloomery_program::{Graph, Node, Op, OutputKind, Program, Shape, StateId, ValueId};
 use std::collections::HashMap;
 
 type Result<T> = std::result::Result<T, CpuError>;
 
-/// Lowers the target graph. `parts` gives the page parts (keys, values) of every state.
+/// The page parts of a state's rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StoreParts {
+    pub keys: PartIndex,
+    /// The same part where a row is key and value at once.
+    pub values: PartIndex,
+    /// Tokens that a row stands for.
+    pub every: usize,
+}
+
+/// What lowering takes beside the program and its weights.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LowerFor<'a> {
+    /// The page parts of every state.
+    pub parts: &'a [Option<StoreParts>],
+    /// Where states of fixed size lie.
+    pub fixed: &'a FixedLayout,
+    /// Most tokens of a sequence.
+    pub max_tokens: usize,
+    /// Join neighbours.
+    pub fuse: bool,
+}
+
+/// Lowers the target graph.
 pub(crate) fn lower(
     program: &Program,
     graph: &Graph,
     source: &dyn WeightSource,
-    parts: &[Option<(PartIndex, PartIndex)>],
-    fuse: bool,
+    to: &LowerFor<'_>,
 ) -> Result<Lowered> {
     let missing = missing_kernels(program, graph, source);
     if !missing.is_empty() {
@@ -41,11 +65,14 @@ pub(crate) fn lower(
     let mut lowering = Lowering {
         graph,
         source,
-        parts,
-        fuse,
-        patterns: Patterns::new(graph, cut, fuse),
+        parts: to.parts,
+        fixed: to.fixed,
+        max_tokens: to.max_tokens,
+        fuse: to.fuse,
+        patterns: Patterns::new(graph, cut, to.fuse),
         out: Lowered::default(),
         slot_of: HashMap::new(),
+        selections: HashMap::new(),
         quantized: HashMap::new(),
         norm_step: HashMap::new(),
         vectors: HashMap::new(),
@@ -56,20 +83,24 @@ pub(crate) fn lower(
     Ok(lowering.out)
 }
 
-struct Lowering<'a> {
-    graph: &'a Graph,
-    source: &'a dyn WeightSource,
-    parts: &'a [Option<(PartIndex, PartIndex)>],
+pub(crate) struct Lowering<'a> {
+    pub(super) graph: &'a Graph,
+    pub(super) source: &'a dyn WeightSource,
+    parts: &'a [Option<StoreParts>],
+    pub(super) fixed: &'a FixedLayout,
+    pub(super) max_tokens: usize,
     fuse: bool,
-    patterns: Patterns,
+    pub(super) patterns: Patterns,
     out: Lowered,
     slot_of: HashMap<ValueId, Slot>,
+    /// Chosen rows of stores.
+    pub(super) selections: HashMap<ValueId, SelectedBy>,
     quantized: HashMap<(ValueId, ActivationKind), Slot>,
     /// The step that made a value by a norm: quantisations of the value join it.
     norm_step: HashMap<ValueId, usize>,
     vectors: HashMap<usize, Vector>,
     cut: usize,
-    tail: bool,
+    pub(super) tail: bool,
 }
 
 impl Lowering<'_> {
@@ -115,7 +146,9 @@ impl Lowering<'_> {
         for value in crossing {
             // Expert numbers never cross: routers are row-local and stand beside their experts. A program that lets them
             // cross finds no slot in the tail and is refused by name.
-            let (Some(from), Shape::Rows { .. }) = (self.slot_of.remove(&value), self.shape(value)) else {
+            let (Some(from), Shape::Rows { .. } | Shape::Streams { .. }) =
+                (self.slot_of.remove(&value), self.shape(value))
+            else {
                 continue;
             };
             let width = self.width(value);
@@ -207,8 +240,24 @@ impl Lowering<'_> {
             }
             Op::Append { .. } => self.append(index)?,
             Op::Attention(attention) => self.attention(node, attention)?,
+            Op::Route(route) if node.tensors.contains_key("table") => self.route_given(node, route)?,
             Op::Route(route) => self.router(node, route)?,
             Op::Experts { .. } => self.experts(index)?,
+            Op::GatedRmsNorm { eps, group, function } => self.gated_norm(node, *eps, *group, *function)?,
+            Op::LayerNorm { eps, group } => self.layer_norm(node, *eps, *group)?,
+            Op::GroupedLinear { groups } => self.grouped(node, *groups)?,
+            Op::NgramEmbed { .. } => self.ngram(node)?,
+            Op::Pool { ratio, weights, state } => self.pool(node, *ratio, *weights, *state)?,
+            Op::IndexScore { heads, key, state } => self.choose(node, *heads, *key, *state)?,
+            Op::CausalConv { .. } => self.conv(node)?,
+            Op::GatedDelta(delta) => self.delta(node, delta)?,
+            Op::StreamSpread { .. }
+            | Op::StreamCollapse {}
+            | Op::StreamCombine {}
+            | Op::StreamScale {}
+            | Op::HyperMix { .. }
+            | Op::HyperHead { .. }
+            | Op::MemoryGate { .. } => self.streams(node)?,
             other => {
                 return Err(CpuError::Program(format!("{}: no lowering for {}", node.label(), other.name())));
             }
@@ -290,9 +339,7 @@ impl Lowering<'_> {
         let Op::Append { state } = node.op else {
             return Err(CpuError::Program(format!("{} appends nothing", node.label())));
         };
-        let Some((keys, values)) = self.parts.get(state.0 as usize).copied().flatten() else {
-            return Err(CpuError::Program(format!("state {} has no store", state.0)));
-        };
+        let store = self.store(state)?;
         let mut changed = Vec::new();
         let mut key_from = None;
         for (is_key, chain) in self.patterns.heads(index) {
@@ -322,9 +369,11 @@ impl Lowering<'_> {
             Some(from) => from,
             None => AppendedFrom::Slot(self.operand(node, 0)?),
         };
-        let value_from = AppendedFrom::Slot(self.operand(node, 1)?);
-        let appended =
-            vec![Appended { part: keys, from: key_from }, Appended { part: values, from: value_from }];
+        let mut appended = vec![Appended { part: store.keys, from: key_from }];
+        if store.values != store.keys {
+            let from = AppendedFrom::Slot(self.operand(node, 1)?);
+            appended.push(Appended { part: store.values, from });
+        }
         self.push(Work::Prepare { changed, appended }, node);
         Ok(())
     }
@@ -333,9 +382,10 @@ impl Lowering<'_> {
         let Some(source) = attention.sources.first() else {
             return Err(CpuError::Program(format!("{} reads no store", node.label())));
         };
-        let Some((keys, values)) = self.parts.get(source.state.0 as usize).copied().flatten() else {
-            return Err(CpuError::Program(format!("state {} has no store", source.state.0)));
-        };
+        let StoreParts { keys, values, every } = self.store(source.state)?;
+        if !is_dense(attention) || keys == values || every != 1 {
+            return self.attention_over_union(node, attention);
+        }
         let of = AttendOf {
             heads: attention.heads as usize,
             kv_heads: attention.kv_heads as usize,
@@ -354,7 +404,15 @@ impl Lowering<'_> {
     }
 
     fn router(&mut self, node: &Node, route: &Route) -> Result<()> {
-        let of = RouteOf {
+        let of = self.route_of(node, route)?;
+        let logits = self.operand(node, 0)?;
+        let (ids, weights) = (self.result(node, 0)?, self.result(node, 1)?);
+        self.push(Work::Route { logits, of, ids, weights }, node);
+        Ok(())
+    }
+
+    pub(super) fn route_of(&mut self, node: &Node, route: &Route) -> Result<RouteOf> {
+        Ok(RouteOf {
             experts: route.experts as usize,
             used: route.used as usize,
             score: match route.score {
@@ -368,10 +426,17 @@ impl Lowering<'_> {
             normalize: route.normalize,
             sum_floor: route.sum_floor,
             scale: route.scale,
-        };
-        let logits = self.operand(node, 0)?;
-        let (ids, weights) = (self.result(node, 0)?, self.result(node, 1)?);
-        self.push(Work::Route { logits, of, ids, weights }, node);
+        })
+    }
+
+    /// A norm, and a gated unit whose other half it is.
+    fn gated_norm(&mut self, node: &Node, eps: f32, group: u32, function: op::Function) -> Result<()> {
+        let norm = self.norm(node, eps, group)?;
+        let (x, gate, width) = (self.operand(node, 0)?, self.operand(node, 1)?, self.width(node.ins[0]));
+        let up = self.new_slot(Class::Rows { width });
+        self.push_part(Work::Norm { x, width, norm, out: up, quantized: vec![] }, node);
+        let (function, out) = (function_of(function), self.result(node, 0)?);
+        self.push(Work::Glu { gate, up, width, function, limits: None, out }, node);
         Ok(())
     }
 
@@ -449,7 +514,18 @@ impl Lowering<'_> {
         Ok(out)
     }
 
-    fn push(&mut self, work: Work, node: &Node) {
+    /// The page parts of a state.
+    pub(super) fn store(&self, state: StateId) -> Result<StoreParts> {
+        let found = self.parts.get(state.0 as usize).copied().flatten();
+        found.ok_or_else(|| CpuError::Program(format!("state {} has no store", state.0)))
+    }
+
+    /// A step that a node's last one follows.
+    pub(super) fn push_part(&mut self, work: Work, node: &Node) {
+        self.out.steps.push(Step { work, place: node.label(), shows: vec![] });
+    }
+
+    pub(super) fn push(&mut self, work: Work, node: &Node) {
         let shows = match self.fuse {
             true => vec![],
             false => node
@@ -464,7 +540,7 @@ impl Lowering<'_> {
         self.out.steps.push(Step { work, place: node.label(), shows });
     }
 
-    fn new_slot(&mut self, class: Class) -> Slot {
+    pub(super) fn new_slot(&mut self, class: Class) -> Slot {
         self.out.slots.push(class);
         Slot(self.out.slots.len() - 1)
     }
@@ -476,14 +552,14 @@ impl Lowering<'_> {
         })
     }
 
-    fn operand(&self, node: &Node, i: usize) -> Result<Slot> {
+    pub(super) fn operand(&self, node: &Node, i: usize) -> Result<Slot> {
         match node.ins.get(i) {
             Some(value) => self.slot(*value, node),
             None => Err(CpuError::Program(format!("{} lacks operand {i}", node.label()))),
         }
     }
 
-    fn result(&mut self, node: &Node, i: usize) -> Result<Slot> {
+    pub(super) fn result(&mut self, node: &Node, i: usize) -> Result<Slot> {
         let Some(out) = node.outs.get(i) else {
             return Err(CpuError::Program(format!("{} lacks result {i}", node.label())));
         };
@@ -501,11 +577,19 @@ impl Lowering<'_> {
         self.patterns.shape(value)
     }
 
-    fn width(&self, value: ValueId) -> usize {
+    pub(super) fn width(&self, value: ValueId) -> usize {
         self.shape(value).row_len().and_then(|w| usize::try_from(w).ok()).unwrap_or(0)
     }
 
-    fn matrix(&self, node: &Node, role: &str) -> Result<TensorRef> {
+    pub(super) fn matrix(&self, node: &Node, role: &str) -> Result<TensorRef> {
+        let matrix = self.table(node, role)?;
+        let name = node.tensors.get(role).cloned().unwrap_or_default();
+        matrix.matrix(self.source).map_err(|e| CpuError::Tensor { name, what: e.to_string() })?;
+        Ok(matrix)
+    }
+
+    /// A tensor of rows, of integers perhaps.
+    pub(super) fn table(&self, node: &Node, role: &str) -> Result<TensorRef> {
         let name = node
             .tensors
             .get(role)
@@ -516,17 +600,21 @@ impl Lowering<'_> {
             .ok_or_else(|| CpuError::Tensor { name: name.clone(), what: "is not in the model".into() })?;
         let matrix = TensorRef::new(self.source, tensor);
         let fault = |what: String| CpuError::Tensor { name: name.clone(), what };
-        let matrix = matrix.ok_or_else(|| fault("has dimensions that overflow".into()))?;
-        matrix.matrix(self.source).map_err(|e| fault(e.to_string()))?;
-        Ok(matrix)
+        matrix.ok_or_else(|| fault("has dimensions that overflow".into()))
     }
 
-    fn kind(&self, matrix: TensorRef) -> Result<ActivationKind> {
+    pub(super) fn kind(&self, matrix: TensorRef) -> Result<ActivationKind> {
         let ty = self.source.shape(matrix.tensor).0;
         ty.activation_kind().ok_or_else(|| CpuError::Program(format!("{ty} is no weight type")))
     }
 
-    fn vector(&mut self, node: &Node, role: &str) -> Result<Option<Vector>> {
+    /// A vector that the operator cannot do without.
+    pub(super) fn needed(&mut self, node: &Node, role: &str) -> Result<Vector> {
+        let found = self.vector(node, role)?;
+        found.ok_or_else(|| CpuError::Program(format!("{} lacks {role}", node.label())))
+    }
+
+    pub(super) fn vector(&mut self, node: &Node, role: &str) -> Result<Option<Vector>> {
         let Some(name) = node.tensors.get(role) else { return Ok(None) };
         let fault = |what: String| CpuError::Tensor { name: name.clone(), what };
         let tensor = self.source.find(name).ok_or_else(|| fault("is not in the model".into()))?;
@@ -537,6 +625,15 @@ impl Lowering<'_> {
         let vector = self.out.vectors.len() - 1;
         self.vectors.insert(tensor, vector);
         Ok(Some(vector))
+    }
+
+    /// A vector `[n, of]` as `[of, n]`.
+    pub(super) fn transposed(&mut self, vector: Vector, of: usize) -> Vector {
+        let given = &self.out.vectors[vector];
+        let n = given.len().checked_div(of).unwrap_or(0);
+        let turned = (0..n * of).map(|i| given[i % n * of + i / n]).collect();
+        self.out.vectors.push(turned);
+        self.out.vectors.len() - 1
     }
 
     fn norm(&mut self, node: &Node, eps: f32, group: u32) -> Result<NormOf> {
@@ -576,11 +673,16 @@ impl Lowering<'_> {
     }
 }
 
+/// One store with rows for each token, all of them visible: what the paged kernel is for.
+pub(crate) fn is_dense(attention: &Attention) -> bool {
+    attention.sources.len() == 1 && attention.sources.iter().all(|s| !s.selected)
+}
+
 fn limits_of(clamp: op::Clamp) -> GateLimits {
     GateLimits { gate_max: clamp.gate_max, up_abs: clamp.up_abs }
 }
 
-fn function_of(function: op::Function) -> Function {
+pub(super) fn function_of(function: op::Function) -> Function {
     match function {
         op::Function::Silu => Function::Silu,
         op::Function::GeluTanh => Function::GeluTanh,

@@ -1,8 +1,9 @@
 //! Sequences: their lengths and page tables, shared prefixes, copies before writing, bytes.
 
-use crate::executor::{SequenceError, SequenceId};
+use crate::executor::{Rollback, SequenceError, SequenceId};
 use bloomery_kernels_cpu::kv::{PAGE_TOKENS, PageId, PageStore};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 /// Where the pages lie: in this process or on a card.
 pub(crate) trait Pages {
@@ -59,11 +60,32 @@ const MAGIC: &[u8; 8] = b"BLMRYKV1";
 /// Magic, fingerprint, length.
 const HEADER: usize = 24;
 
+/// Checkpoints that a sequence keeps.
+const MOST_CHECKPOINTS: usize = 8;
+
+/// The states of fixed size of a sequence; shared with its checkpoints until one is written.
+pub(crate) type Block = Arc<Vec<f32>>;
+
 /// What is kept of one text.
 #[derive(Debug, Clone)]
 pub(crate) struct Sequence<Id> {
     pub pages: Vec<Id>,
     pub len: usize,
+    /// The tokens, where the program reads them back.
+    pub text: Vec<u32>,
+    /// States of fixed size; empty for zeros.
+    block: Block,
+    /// The blocks at earlier lengths.
+    checkpoints: BTreeMap<usize, Block>,
+}
+
+/// What sequences keep beside their pages.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Keeps {
+    /// Values of the states of fixed size.
+    pub values: usize,
+    /// The tokens.
+    pub text: bool,
 }
 
 /// All sequences and the pages that they hold.
@@ -73,11 +95,17 @@ pub(crate) struct Sequences<P: Pages> {
     next: u64,
     max_tokens: usize,
     fingerprint: u64,
+    keeps: Keeps,
 }
 
 impl<P: Pages> Sequences<P> {
-    pub fn new(store: P, max_tokens: usize, fingerprint: u64) -> Sequences<P> {
-        Sequences { store, all: HashMap::new(), next: 1, max_tokens, fingerprint }
+    pub fn new(store: P, max_tokens: usize, fingerprint: u64, keeps: Keeps) -> Sequences<P> {
+        Sequences { store, all: HashMap::new(), next: 1, max_tokens, fingerprint, keeps }
+    }
+
+    /// How the sequences go back.
+    pub fn rollback(&self) -> Rollback {
+        if self.keeps.values > 0 { Rollback::Checkpoints } else { Rollback::Truncate }
     }
 
     pub fn get(&self, id: SequenceId) -> Result<&Sequence<P::Id>, SequenceError> {
@@ -96,8 +124,62 @@ impl<P: Pages> Sequences<P> {
     pub fn create(&mut self) -> SequenceId {
         let id = SequenceId(self.next);
         self.next += 1;
-        self.all.insert(id, Sequence { pages: Vec::new(), len: 0 });
+        let (text, block, checkpoints) = (Vec::new(), Block::default(), BTreeMap::new());
+        self.all.insert(id, Sequence { pages: Vec::new(), len: 0, text, block, checkpoints });
         id
+    }
+
+    /// Takes the states of fixed size out, to be written and put back. The block has its full size.
+    pub fn take_block(&mut self, id: SequenceId) -> Block {
+        let mut block = self.all.get_mut(&id).map(|s| std::mem::take(&mut s.block)).unwrap_or_default();
+        if block.len() < self.keeps.values {
+            block = Arc::new(vec![0.0; self.keeps.values]);
+        }
+        block
+    }
+
+    /// Puts back what was taken out.
+    pub fn put_block(&mut self, id: SequenceId, block: Block) {
+        if let Some(sequence) = self.all.get_mut(&id) {
+            sequence.block = block;
+        }
+    }
+
+    /// The largest position at most `n` at which the sequence can go on.
+    pub fn resumable(&self, id: SequenceId, n: usize) -> Result<usize, SequenceError> {
+        let sequence = self.get(id)?;
+        if self.keeps.values == 0 || n >= sequence.len {
+            return Ok(n.min(sequence.len));
+        }
+        Ok(sequence.checkpoints.range(..=n).next_back().map_or(0, |(at, _)| *at))
+    }
+
+    /// The states of fixed size at a position that is resumable.
+    fn block_at(&self, sequence: &Sequence<P::Id>, n: usize) -> Block {
+        match n {
+            0 => Block::default(),
+            n if n == sequence.len => sequence.block.clone(),
+            n => sequence.checkpoints.get(&n).cloned().unwrap_or_default(),
+        }
+    }
+
+    /// Remembers the present position. Of too many the one closest behind another goes: those that stay spread over the text.
+    pub fn checkpoint(&mut self, id: SequenceId) -> Result<(), SequenceError> {
+        let keeps = self.keeps;
+        let sequence = self.get_mut(id)?;
+        if keeps.values == 0 || sequence.len == 0 {
+            return Ok(());
+        }
+        sequence.checkpoints.insert(sequence.len, sequence.block.clone());
+        if sequence.checkpoints.len() > MOST_CHECKPOINTS {
+            let lengths: Vec<usize> = sequence.checkpoints.keys().copied().collect();
+            // The newest stays.
+            let closest = lengths.windows(2).take(MOST_CHECKPOINTS - 1).min_by_key(|pair| pair[1] - pair[0]);
+            if let Some(pair) = closest {
+                sequence.checkpoints.remove(&pair[1]);
+            }
+        }
+        Ok(())
     }
 
     pub fn remove(&mut self, id: SequenceId) {
@@ -156,18 +238,27 @@ impl<P: Pages> Sequences<P> {
     }
 
     /// Counts tokens that a step has written.
-    pub fn advance(&mut self, id: SequenceId, n: usize) {
+    pub fn advance(&mut self, id: SequenceId, tokens: &[u32]) {
+        let keeps = self.keeps;
         if let Some(sequence) = self.all.get_mut(&id) {
-            sequence.len += n;
+            sequence.len += tokens.len();
+            if keeps.text {
+                sequence.text.extend_from_slice(tokens);
+            }
         }
     }
 
     pub fn truncate(&mut self, id: SequenceId, n: usize) -> Result<(), SequenceError> {
-        let sequence = self.all.get_mut(&id).ok_or(SequenceError::Unknown(id))?;
-        if n > sequence.len {
-            return Err(SequenceError::NotResumable { asked: n, nearest: sequence.len });
+        let nearest = self.resumable(id, n)?;
+        if nearest != n {
+            return Err(SequenceError::NotResumable { asked: n, nearest });
         }
+        let block = self.block_at(self.get(id)?, n);
+        let sequence = self.get_mut(id)?;
         sequence.len = n;
+        sequence.block = block;
+        sequence.checkpoints.split_off(&(n + 1));
+        sequence.text.truncate(n);
         let released = sequence.pages.split_off(n.div_ceil(PAGE_TOKENS).min(sequence.pages.len()));
         released.into_iter().for_each(|p| self.store.release(p));
         Ok(())
@@ -179,20 +270,25 @@ impl<P: Pages> Sequences<P> {
         target: SequenceId,
         n: usize,
     ) -> Result<(), SequenceError> {
-        let from = self.get(source)?;
-        if n > from.len {
-            return Err(SequenceError::NotResumable { asked: n, nearest: from.len });
+        let nearest = self.resumable(source, n)?;
+        if nearest != n {
+            return Err(SequenceError::NotResumable { asked: n, nearest });
         }
         let to = self.get(target)?;
         if to.len > 0 {
             return Err(SequenceError::Position { position: 0, expected: to.len });
         }
-        let pages = from.pages[..n.div_ceil(PAGE_TOKENS)].to_vec();
-        pages.iter().for_each(|p| self.store.share(*p));
-        let to = self.get_mut(target)?;
-        let old = std::mem::replace(&mut to.pages, pages);
-        to.len = n;
-        old.into_iter().for_each(|p| self.store.release(p));
+        let from = self.get(source)?;
+        let mut copy = Sequence {
+            pages: from.pages[..n.div_ceil(PAGE_TOKENS)].to_vec(),
+            len: n,
+            text: from.text[..n.min(from.text.len())].to_vec(),
+            block: self.block_at(from, n),
+            checkpoints: from.checkpoints.range(..=n).map(|(at, block)| (*at, block.clone())).collect(),
+        };
+        copy.pages.iter().for_each(|p| self.store.share(*p));
+        std::mem::swap(self.get_mut(target)?, &mut copy);
+        copy.pages.into_iter().for_each(|p| self.store.release(p));
         Ok(())
     }
 
@@ -208,6 +304,17 @@ impl<P: Pages> Sequences<P> {
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&self.fingerprint.to_le_bytes());
         bytes.extend_from_slice(&(sequence.len as u64).to_le_bytes());
+        sequence.text.iter().for_each(|token| bytes.extend_from_slice(&token.to_le_bytes()));
+        if self.keeps.values > 0 {
+            bytes.extend_from_slice(&(sequence.checkpoints.len() as u64).to_le_bytes());
+            for (at, block) in sequence.checkpoints.iter().chain([(&sequence.len, &sequence.block)]) {
+                bytes.extend_from_slice(&(*at as u64).to_le_bytes());
+                // A block that was never written is all zeros.
+                let start = bytes.len();
+                block.iter().for_each(|v| bytes.extend_from_slice(&v.to_le_bytes()));
+                bytes.resize(start + 4 * self.keeps.values, 0);
+            }
+        }
         for (i, page) in sequence.pages[..pages].iter().enumerate() {
             let tokens = sequence.len - i * PAGE_TOKENS;
             export(&self.store, *page, i, tokens, &mut bytes).map_err(SequenceError::Failed)?;
@@ -237,7 +344,8 @@ impl<P: Pages> Sequences<P> {
             return Err(SequenceError::TooLong { asked: len, max_tokens: self.max_tokens });
         }
         let (pages, page_bytes) = (len.div_ceil(PAGE_TOKENS), self.store.page_bytes());
-        let body = &bytes[HEADER..];
+        let mut body = &bytes[HEADER..];
+        let kept = self.take_kept(&mut body, len).ok_or_else(|| bad("its states are cut off".into()))?;
         if pages.checked_mul(page_bytes) != Some(body.len()) {
             return Err(bad(format!(
                 "{len} tokens need {pages} pages of {page_bytes} bytes, it holds {}",
@@ -256,7 +364,41 @@ impl<P: Pages> Sequences<P> {
                 return Err(SequenceError::Failed(why));
             }
         }
-        self.advance(id, len);
+        if let Some(sequence) = self.all.get_mut(&id) {
+            (sequence.text, sequence.block, sequence.checkpoints) = kept;
+            sequence.len = len;
+        }
         Ok(id)
+    }
+
+    /// Text, states of fixed size and checkpoints of a saved sequence of `len` tokens, taken off the front of its bytes.
+    fn take_kept(&self, bytes: &mut &[u8], len: usize) -> Option<(Vec<u32>, Block, BTreeMap<usize, Block>)> {
+        let mut take = |n: usize| {
+            let (front, rest) = bytes.split_at_checked(n)?;
+            *bytes = rest;
+            Some(front)
+        };
+        let text = if self.keeps.text { take(len.checked_mul(4)?)? } else { &[] };
+        let text = text.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
+        let (mut checkpoints, mut block) = (BTreeMap::new(), Block::default());
+        if self.keeps.values > 0 {
+            let count = u64::from_le_bytes(take(8)?.try_into().ok()?);
+            if count > MOST_CHECKPOINTS as u64 {
+                return None;
+            }
+            for i in 0..=count {
+                let at = usize::try_from(u64::from_le_bytes(take(8)?.try_into().ok()?)).ok()?;
+                let words = take(self.keeps.values.checked_mul(4)?)?.as_chunks().0;
+                let values = Arc::new(words.iter().map(|word| f32::from_le_bytes(*word)).collect());
+                if i == count {
+                    block = values;
+                } else if at <= len {
+                    checkpoints.insert(at, values);
+                } else {
+                    return None;
+                }
+            }
+        }
+        Some((text, block, checkpoints))
     }
 }

@@ -1,5 +1,9 @@
 //! A lowered program: a flat list of steps over numbered slots.
 
+use super::operators::lookup::LookupWork;
+use super::operators::recurrent::RecurrentWork;
+use super::operators::sparse::SparseWork;
+use super::operators::streams::StreamWork;
 use super::weights::TensorRef;
 use bloomery_formats::ActivationKind;
 use bloomery_kernels_cpu::experts::ExpertSpec;
@@ -231,6 +235,10 @@ pub(crate) enum Work {
         width: usize,
         out: Slot,
     },
+    Streams(StreamWork),
+    Sparse(SparseWork),
+    Lookup(LookupWork),
+    Recurrent(RecurrentWork),
     /// Rows that want results, out of all rows.
     Gather {
         from: Slot,
@@ -273,6 +281,7 @@ impl Step {
             Work::Project { items, .. } => items.iter().map(|item| item.weight).collect(),
             Work::GateUp { gate, up, .. } => vec![*gate, *up],
             Work::Experts { of, .. } => [Some(of.gate), of.up, Some(of.down)].into_iter().flatten().collect(),
+            Work::Lookup(work) => work.matrix().into_iter().collect(),
             _ => vec![],
         }
     }
@@ -347,6 +356,10 @@ impl Step {
                 parts.iter_mut().for_each(|(p, _)| f(p, Read));
                 f(out, Write);
             }
+            Work::Streams(work) => work.visit(f),
+            Work::Sparse(work) => work.visit(f),
+            Work::Lookup(work) => work.visit(f),
+            Work::Recurrent(work) => work.visit(f),
             Work::Gather { from, to, .. } => {
                 f(from, Read);
                 f(to, Write);

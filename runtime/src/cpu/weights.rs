@@ -13,6 +13,10 @@ pub trait WeightSource: Send + Sync {
     fn shape(&self, tensor: usize) -> (WeightType, &[u64]);
     /// Its bytes, row-major.
     fn data(&self, tensor: usize) -> &[u8];
+    /// An array of numbers of the file's header, by its full key.
+    fn integers(&self, _key: &str) -> Option<Vec<u64>> {
+        None
+    }
     /// The file that holds them and where they begin there, when there is one: reading it passes the page table by.
     fn file(&self, _tensor: usize) -> Option<(&std::path::Path, u64)> {
         None
@@ -31,6 +35,12 @@ impl WeightSource for GgufFile {
     fn data(&self, tensor: usize) -> &[u8] {
         GgufFile::data(self, &self.tensors()[tensor])
     }
+    fn integers(&self, key: &str) -> Option<Vec<u64>> {
+        let array = self.metadata().array(key).ok()?;
+        let values: Vec<u64> = array.integers().map_while(|v| u64::try_from(v).ok()).collect();
+        // A negative or fractional element ends the iteration early.
+        (values.len() == array.len()).then_some(values)
+    }
     fn file(&self, tensor: usize) -> Option<(&std::path::Path, u64)> {
         let info = &self.tensors()[tensor];
         Some((self.shards().get(info.shard())?.path(), info.offset()))
@@ -42,6 +52,7 @@ impl WeightSource for GgufFile {
 pub struct MemoryTensors {
     names: HashMap<String, usize>,
     tensors: Vec<(WeightType, Vec<u64>, Vec<u8>)>,
+    integers: HashMap<String, Vec<u64>>,
 }
 
 impl MemoryTensors {
@@ -54,6 +65,11 @@ impl MemoryTensors {
     /// Adds f32 values.
     pub fn insert_f32(&mut self, name: &str, dims: &[u64], values: &[f32]) {
         self.insert(name, WeightType::F32, dims, values.iter().flat_map(|v| v.to_le_bytes()).collect());
+    }
+
+    /// Adds an array of numbers, by its full key in the header.
+    pub fn insert_integers(&mut self, key: &str, values: Vec<u64>) {
+        self.integers.insert(key.to_string(), values);
     }
 
     /// The same tensors, every one dequantised to F32.
@@ -82,6 +98,9 @@ impl WeightSource for MemoryTensors {
     }
     fn data(&self, tensor: usize) -> &[u8] {
         &self.tensors[tensor].2
+    }
+    fn integers(&self, key: &str) -> Option<Vec<u64>> {
+        self.integers.get(key).cloned()
     }
 }
 

@@ -14,7 +14,7 @@ use super::rotations::Rotations;
 use super::weights::CardWeights;
 use super::{CudaError, CudaOptions};
 use crate::cpu::admit::Admitted;
-use crate::cpu::sequences::{Pages, Sequences};
+use crate::cpu::sequences::{Keeps, Pages, Sequences};
 use crate::cpu::step::Lowered;
 use crate::cpu::weights::WeightSource;
 use crate::executor::{
@@ -130,7 +130,7 @@ impl CudaExecutor {
             rotations,
             buffers,
             input,
-            sequences: Sequences::new(pages, options.max_tokens, fingerprint),
+            sequences: Sequences::new(pages, options.max_tokens, fingerprint, Keeps::default()),
             shape,
             tokens: tokens.unwrap_or(n_vocab).min(n_vocab),
             recordings: HashMap::new(),

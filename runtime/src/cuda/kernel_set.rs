@@ -75,6 +75,10 @@ fn missing_of(step: &Step, source: &dyn WeightSource) -> Vec<Lack> {
         Work::Rotate { head, .. } if *head > MOST_HEAD => {
             missing.extend(none("rope", format!("heads of {head} values")));
         }
+        Work::Streams(work) => missing.extend(none(work.name(), "any shape".into())),
+        Work::Sparse(work) => missing.extend(none(work.name(), "several stores or chosen rows".into())),
+        Work::Recurrent(work) => missing.extend(none(work.name(), "any shape".into())),
+        Work::Lookup(work) => missing.extend(none(work.name(), "any shape".into())),
         Work::Embed { .. }
         | Work::Norm { .. }
         | Work::Quantize { .. }

@@ -3,6 +3,8 @@
 use super::super::memory::Sizes;
 use super::super::weights::WeightPlan;
 use super::super::{CudaError, CudaOptions, Needs, emit, kernel_set, rotations};
+use crate::cpu::fixed::FixedLayout;
+use crate::cpu::lower::LowerFor;
 use crate::cpu::step::Lowered;
 use crate::cpu::weights::WeightSource;
 use bloomery_kernels_cpu::kv::{PAGE_TOKENS, PartSpec};
@@ -38,7 +40,9 @@ impl Prepared {
         let graph = program.target().ok_or_else(|| CudaError::Program("there is no target graph".into()))?;
         let (specs, parts) =
             crate::cpu::executor::page_parts(program, graph, options.cache_key, options.cache_value);
-        let lowered = crate::cpu::lower::lower(program, graph, source, &parts, true)?;
+        let fixed = FixedLayout::new(program, graph);
+        let to = LowerFor { parts: &parts, fixed: &fixed, max_tokens: options.max_tokens, fuse: true };
+        let lowered = crate::cpu::lower::lower(program, graph, source, &to)?;
         let missing = kernel_set::missing_kernels(&lowered, source);
         if !missing.is_empty() {
             return Err(CudaError::Missing { missing });
