@@ -6,7 +6,8 @@ use bloomery_program::{ModelFacts, Program};
 use bloomery_runtime::cpu::CacheType;
 use bloomery_tests::{data, read_f32};
 use golden::{
-    Model, check_cuts, check_exact, check_f32, check_layers, check_quantised, largest_difference, logits,
+    Model, check_cuts, check_exact, check_f32, check_held_out, check_layers, check_quantised,
+    largest_difference, logits,
 };
 
 fn declare(facts: &ModelFacts) -> Program {
@@ -36,6 +37,7 @@ fn deepseek4_named_results() {
 fn deepseek4_quantised() {
     for ty in ["Q8_0", "Q4_K_M"] {
         check_quantised("deepseek4", ty, declare);
+        check_held_out("deepseek4", ty, 2, declare);
     }
 }
 
