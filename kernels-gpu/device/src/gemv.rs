@@ -450,13 +450,13 @@ impl WeightRow for Q80 {
     }
 }
 
-/// Rows of a table as f32, for tokens: block y a token, lanes groups of 256.
+/// Rows of a table as f32, for tokens: block x a group of 256 columns, block y a token; one warp.
 pub mod embed {
     use super::*;
 
     /// A value of a table's row.
     pub trait Table {
-        /// Writes up to 256 values from `256 * group` on.
+        /// Writes a lane's share of up to 256 values from `256 * group` on.
         ///
         /// # Safety
         /// The row is there.
@@ -484,7 +484,7 @@ pub mod embed {
             let unpacked = &mut *align(scratch, lane).cast::<Group>();
             let bytes = F::TYPE.block_bytes();
             F::unpack(from_raw_parts(row.add(group as usize * bytes), bytes), unpacked);
-            let mut j = 0;
+            let mut j = lane as usize;
             while j < 256 {
                 let s = j >> 4;
                 let scale = unpacked.d * *unpacked.scale.as_ptr().add(s) as f32;
@@ -495,7 +495,7 @@ pub mod embed {
                     product
                 };
                 *out.add(j) = if by != 1.0 { value * by } else { value };
-                j += 1;
+                j += 32;
             }
         }
     }
@@ -512,34 +512,36 @@ pub mod embed {
         ) {
             let unpacked = &mut *align(scratch, lane).cast::<Blocks>();
             let (bytes, per) = (F::TYPE.block_bytes(), F::TYPE.block_len() / 32);
-            let mut i = 0;
-            while i < 8 && 256 * group + 32 * i < cols {
-                let b = (8 * group + i) as usize;
-                if per == 2 && b & 1 == 1 {
-                    F::unpack(from_raw_parts(row.add(b / 2 * bytes), bytes), 1, 0, unpacked);
-                } else {
-                    F::unpack(from_raw_parts(row.add(b / per * bytes), bytes), 0, 0, unpacked);
-                }
-                let mut l = 0;
-                while l < 32 {
-                    let scale = if F::SPLIT && l >= 16 { unpacked.d_second[0] } else { unpacked.d[0] };
-                    let product = *unpacked.q.as_ptr().add(l) as f32 * scale;
-                    let value = if F::HAS_MIN { product + unpacked.m[0] } else { product };
-                    *out.add(32 * i as usize + l) = if by != 1.0 { value * by } else { value };
-                    l += 1;
-                }
-                i += 1;
+            // Four lanes a block of 32, eight values each.
+            let i = lane >> 2;
+            if 256 * group + 32 * i >= cols {
+                return;
+            }
+            let b = (8 * group + i) as usize;
+            if per == 2 && b & 1 == 1 {
+                F::unpack(from_raw_parts(row.add(b / 2 * bytes), bytes), 1, 0, unpacked);
+            } else {
+                F::unpack(from_raw_parts(row.add(b / per * bytes), bytes), 0, 0, unpacked);
+            }
+            let first = 8 * (lane & 3) as usize;
+            let mut l = first;
+            while l < first + 8 {
+                let scale = if F::SPLIT && l >= 16 { unpacked.d_second[0] } else { unpacked.d[0] };
+                let product = *unpacked.q.as_ptr().add(l) as f32 * scale;
+                let value = if F::HAS_MIN { product + unpacked.m[0] } else { product };
+                *out.add(32 * i as usize + l) = if by != 1.0 { value * by } else { value };
+                l += 1;
             }
         }
     }
     impl<F: Float> Table for Floats<F> {
         #[inline(always)]
-        unsafe fn put(row: *const u8, group: u32, cols: u32, _: *mut u8, _: u32, by: f32, out: *mut f32) {
-            let mut i = 0;
+        unsafe fn put(row: *const u8, group: u32, cols: u32, _: *mut u8, lane: u32, by: f32, out: *mut f32) {
+            let mut i = lane;
             while i < 256 && 256 * group + i < cols {
                 let value = F::at(row.add((256 * group + i) as usize * F::BYTES));
                 *out.add(i as usize) = if by != 1.0 { value * by } else { value };
-                i += 1;
+                i += 32;
             }
         }
     }
@@ -557,7 +559,7 @@ pub mod embed {
         out: *mut f32,
     ) {
         wait_for_launches();
-        let group = ctaid_x() * 32 + tid();
+        let group = ctaid_x();
         if group * 256 >= cols {
             return;
         }

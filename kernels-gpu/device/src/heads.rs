@@ -37,15 +37,30 @@ pub struct Place {
 }
 
 impl Place {
+    /// The number of a page of a row's sequence.
+    ///
+    /// # Safety
+    /// The tables are there.
+    #[inline(always)]
+    pub unsafe fn page_number(&self, row: u32, page: u32) -> u32 {
+        let table = *self.table_of_row.add(row as usize) as usize;
+        *self.tables.add(table * self.table_pages as usize + page as usize)
+    }
+    /// A page.
+    ///
+    /// # Safety
+    /// It is one of the store's.
+    #[inline(always)]
+    pub unsafe fn at(&self, number: u32) -> *mut u8 {
+        self.store.add((number as u64 * self.page_bytes) as usize)
+    }
     /// The page of a position of a row's sequence.
     ///
     /// # Safety
     /// The tables are there.
     #[inline(always)]
     pub unsafe fn page(&self, row: u32, position: u32) -> *mut u8 {
-        let table = *self.table_of_row.add(row as usize) as usize;
-        let page = *self.tables.add(table * self.table_pages as usize + (position >> 5) as usize);
-        self.store.add((page as u64 * self.page_bytes) as usize)
+        self.at(self.page_number(row, position >> 5))
     }
 }
 

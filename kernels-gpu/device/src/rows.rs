@@ -68,15 +68,25 @@ pub unsafe fn inverse_rms(x: *const f32, n: u32, eps: f32, lane: u32) -> f32 {
     1.0 / sqrt(squares / n as f32 + eps)
 }
 
-/// Quantises 256 values with one warp.
+/// A lane's eight of 256 values.
 #[inline(always)]
-pub unsafe fn quantize_group(values: *const f32, lane: u32, qs: *mut i8, scale: *mut f32, sums: *mut i16) {
+pub unsafe fn eight(values: *const f32, lane: u32) -> [f32; 8] {
     let mine = values.add(8 * lane as usize);
     let mut v = [0.0f32; 8];
-    let mut largest = 0u32;
     let mut i = 0;
     while i < 8 {
         v[i] = *mine.add(i);
+        i += 1;
+    }
+    v
+}
+
+/// Quantises 256 values with one warp, eight a lane. True where one is no number.
+#[inline(always)]
+pub unsafe fn quantize_group(v: [f32; 8], lane: u32, qs: *mut i8, scale: *mut f32, sums: *mut i16) -> bool {
+    let mut largest = 0u32;
+    let mut i = 0;
+    while i < 8 {
         let bits = v[i].to_bits() & 0x7fff_ffff;
         largest = if bits > largest { bits } else { largest };
         i += 1;
@@ -120,11 +130,12 @@ pub unsafe fn quantize_group(values: *const f32, lane: u32, qs: *mut i8, scale: 
             0.0
         };
     }
+    largest > INFINITY_BITS
 }
 
-/// Quantises 32 values with one warp.
+/// Quantises 32 values with one warp. True where one is no number.
 #[inline(always)]
-pub unsafe fn quantize_block(value: f32, lane: u32, qs: *mut i8, scale: *mut f32, sums: *mut i16) {
+pub unsafe fn quantize_block(value: f32, lane: u32, qs: *mut i8, scale: *mut f32, sums: *mut i16) -> bool {
     let bits = max_u32(value.to_bits() & 0x7fff_ffff);
     let whole = bits >= TINY_BITS && bits < INFINITY_BITS;
     let largest = f32::from_bits(bits);
@@ -148,6 +159,7 @@ pub unsafe fn quantize_block(value: f32, lane: u32, qs: *mut i8, scale: *mut f32
             0.0
         };
     }
+    bits > INFINITY_BITS
 }
 
 /// One block a row: `v = x`, or `v = act(x) * y` (with limits), or `v = norm(x)`; then `out = v`, and v quantised in up to two
@@ -249,7 +261,7 @@ pub unsafe fn rows(
         while g * 256 < width {
             let at = row * groups + g as usize;
             quantize_group(
-                values.add(256 * g as usize),
+                eight(values.add(256 * g as usize), lane),
                 lane,
                 qs.add(256 * at),
                 scales.add(at),

@@ -248,7 +248,7 @@ fn check(letter: char, cols: usize, rows: usize, per: usize) {
             words.extend([if i == 0 { bias.as_ptr() as u64 } else { 0 }, outs[i].as_mut_ptr() as u64]);
         }
         let n = [1, 2, 4, 8].into_iter().find(|n| rows <= *n).unwrap();
-        let shared = n * row_step(letter, cols) + 4 * cols.next_multiple_of(256);
+        let shared = n * row_step(letter, cols) + 8 * cols.next_multiple_of(256);
         call(&format!("linear_few_{letter}_{n}"), [grid, 1, 1], 256, shared, &words);
         for (i, (m, found)) in matrices.iter().zip(&outs).enumerate() {
             let (bias, residual) = if i == 0 { (Some(&bias[..]), Some(&residual[..])) } else { (None, None) };

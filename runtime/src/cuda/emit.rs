@@ -123,7 +123,7 @@ impl Emitter<'_> {
                     self.input.tokens.into(),
                     values(*out, weight.cols)?.into(),
                 ];
-                let grid = [weight.cols.div_ceil(256 * 32) as u32, rows as u32, 1];
+                let grid = [weight.cols.div_ceil(256) as u32, rows as u32, 1];
                 let label =
                     Label { operator: "embed", step: index, bytes: u64::from(row_bytes) * rows as u64 };
                 self.launch(&format!("embed_{ty}"), grid, 32, SCRATCH, arguments, label)

@@ -6,7 +6,7 @@
 use crate::attention::{LOWEST, SPAN, Shape};
 use crate::dev::{
     copies_commit, copies_wait, copy4, copy16, ctaid_x, ctaid_y, ctaid_z, half, shared, shared2, shared4,
-    shared16, sync, tid, wait_for_launches,
+    shared16, shfl, sync, tid, wait_for_launches,
 };
 use crate::heads::Place;
 use crate::warp::{div, max_f32, tree_sum};
@@ -258,10 +258,13 @@ pub unsafe fn attend_few<const C: usize>(
     let queries = q.add(((row * shape.heads + first_head) * shape.key) as usize);
     let mut i = tid();
     while i < shape.key * HEADS {
-        let (head, channel) = (div(i, shape.key), i);
-        let channel = channel - head * shape.key;
-        let value = if head < heads { *queries.add(i as usize) } else { 0.0 };
-        *shared().cast::<f32>().add((channel * HEADS + head) as usize) = value;
+        let head = div(i, shape.key);
+        let at = ((i - head * shape.key) * HEADS + head) * 4;
+        if head < heads {
+            copy4(at, queries.add(i as usize).cast());
+        } else {
+            *shared().add(at as usize).cast::<f32>() = 0.0;
+        }
         i += THREADS;
     }
 
@@ -280,9 +283,11 @@ pub unsafe fn attend_few<const C: usize>(
         }
         while page_number < end {
             let pages = if end - page_number < tile { end - page_number } else { tile };
+            // Every page's number is asked for at once, by a lane each.
+            let number = if lane < pages { place.page_number(row, page_number + lane) } else { 0 };
             let mut p = 0;
             while p < pages {
-                let page = place.page(row, (page_number + p) * 32) as *const u8;
+                let page = place.at(shfl(number, p)) as *const u8;
                 let keys = page.add((shape.keys_at + key_from) as usize);
                 stage(keys_at + p * key_bytes, 0, keys, 0, 1, key_bytes);
                 p += 1;
@@ -291,7 +296,7 @@ pub unsafe fn attend_few<const C: usize>(
             let mut p = 0;
             while p < pages {
                 let at = (page_number + p) * 32;
-                let page = place.page(row, at) as *const u8;
+                let page = place.at(shfl(number, p)) as *const u8;
                 let from = page.add((shape.values_at + value_from) as usize);
                 let tokens = if position - at < 31 { position - at + 1 } else { 32 };
                 stage(values_at + p * 32 * value_step, value_step, from, value_row, tokens, value_bytes);

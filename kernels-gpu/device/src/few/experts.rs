@@ -4,9 +4,11 @@ use super::linear::ask;
 use super::route::{Router, choose};
 use super::stage::{Input, stage_ready};
 use super::weights::{Activations, GROUPS, Q4K, Q5K, Q6K, Q80, Weights};
-use crate::dev::{ctaid_x, ctaid_y, nctaid_x, ntid, shared, sync, tid, wait_for_launches};
+use crate::dev::{
+    copies_commit, copies_wait, ctaid_x, ctaid_y, nctaid_x, ntid, shared, sync, tid, wait_for_launches,
+};
 use crate::gemv::in_order;
-use crate::rows::{function, quantize_block, quantize_group};
+use crate::rows::{eight, function, quantize_block, quantize_group};
 use crate::warp::div;
 
 /// Gate and up matrices `[experts, ff, cols]`, of one type.
@@ -44,6 +46,7 @@ pub unsafe fn gate_up<const K: u32>(
     let rank = slot - row * router.used;
     let x = Activations::new::<K>(0, input.cols);
     stage_ready::<K>(&input, row, x);
+    copies_commit();
     let leaves = ctaid_x() == 0 && rank == 0;
     let (expert, _) = choose(
         &router,
@@ -55,6 +58,8 @@ pub unsafe fn gate_up<const K: u32>(
     );
     // A broken router must not lead outside the weights.
     let expert = if expert < router.experts { expert } else { 0 };
+    copies_wait::<0>();
+    sync();
     let (warp, lane) = (tid() >> 5, tid() & 31);
     let (first, apart) = (ctaid_x() + nctaid_x() * warp, nctaid_x() * (ntid() >> 5));
     match (K, m.ty) {
@@ -182,29 +187,26 @@ pub unsafe fn down<const K: u32>(
             ask(w, m.row_bytes, first, 1, end, lane);
         }
         let values = hidden.add((slot * m.ff) as usize);
-        let mut i = lane;
-        while i < m.ff {
-            if (*values.add(i as usize)).is_nan() && !fault.is_null() {
-                *fault = 1;
-                *fault.add(1) = step;
-                *fault.add(2) = row;
-            }
-            i += 32;
-        }
+        let mut broken = false;
         let mut g = 0;
+        let mut v = if K == 256 { eight(values, lane) } else { [0.0; 8] };
         while K == 256 && g * 256 < m.ff {
-            quantize_group(
-                values.add(256 * g as usize),
+            // The next group is on its way while one is quantised.
+            let next = if (g + 1) * 256 < m.ff { g + 1 } else { g };
+            let later = eight(values.add(256 * next as usize), lane);
+            broken |= quantize_group(
+                v,
                 lane,
                 shared().add((here.quants + 256 * g) as usize).cast(),
                 shared().add((here.scales + 4 * g) as usize).cast(),
                 shared().add((here.sums + 32 * g) as usize).cast(),
             );
+            v = later;
             g += 1;
         }
         let mut b = 0;
         while K == 32 && b * 32 < m.ff {
-            quantize_block(
+            broken |= quantize_block(
                 *values.add((32 * b + lane) as usize),
                 lane,
                 shared().add((here.quants + 32 * b) as usize).cast(),
@@ -212,6 +214,11 @@ pub unsafe fn down<const K: u32>(
                 shared().add((here.sums + 4 * b) as usize).cast(),
             );
             b += 1;
+        }
+        if broken && lane == 0 && !fault.is_null() {
+            *fault = 1;
+            *fault.add(1) = step;
+            *fault.add(2) = row;
         }
         sync();
         if active {

@@ -1,6 +1,6 @@
 //! Projections of few rows: up to three matrices in one launch, every weight read once for all rows.
 
-use super::stage::{Input, stage};
+use super::stage::{Input, stage, stage_weights};
 use super::weights::{Activations, Floats, GROUPS, Q4K, Q5K, Q6K, Q80, Weights};
 use crate::dev::{ctaid_x, ntid, prefetch, tid, wait_for_launches};
 use crate::gemv::{BF16, F16, F32, in_order};
@@ -69,6 +69,7 @@ pub unsafe fn linear<const K: u32, const R: usize>(
     let first = block + m.blocks * warp;
     let apart = m.blocks * (ntid() >> 5);
     ask(m.w, m.row_bytes, first, apart, m.n, lane);
+    stage_weights::<K, R>(&input);
     wait_for_launches();
     let x = stage::<K, R>(&input, ctaid_x() == 0);
     match (K, m.ty) {

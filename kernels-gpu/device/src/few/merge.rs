@@ -2,7 +2,7 @@
 
 use crate::attention::SPAN;
 use crate::dev::{ctaid_x, ctaid_y, shared, sync, tid, wait_for_launches};
-use crate::rows::{quantize_block, quantize_group};
+use crate::rows::{eight, quantize_block, quantize_group};
 use crate::warp::div;
 use bloomery_formats::math;
 
@@ -151,7 +151,13 @@ pub unsafe fn merge_few(
     let (warp, lane) = (t >> 5, t & 31);
     let group = (row * width.div_ceil(256) + ctaid_x()) as usize;
     if !qs.is_null() && warp == 0 {
-        quantize_group(results, lane, qs.add(256 * group), scales.add(group), sums.add(16 * group));
+        quantize_group(
+            eight(results, lane),
+            lane,
+            qs.add(256 * group),
+            scales.add(group),
+            sums.add(16 * group),
+        );
     }
     if !qs32.is_null() && first_channel + 32 * warp < width {
         let block = 8 * group + warp as usize;

@@ -1,8 +1,8 @@
 //! Activations into shared memory, in the form that weights multiply: as they are, quantised, or normed and quantised.
 
 use super::weights::Activations;
-use crate::dev::{ntid, shared, sync, tid};
-use crate::rows::{inverse_rms, quantize_block, quantize_group};
+use crate::dev::{copies_commit, copies_wait, copy4, copy16, ntid, shared, sync, tid};
+use crate::rows::{eight, inverse_rms, quantize_block, quantize_group};
 
 /// How activations come.
 pub const READY: u32 = 0;
@@ -61,112 +61,137 @@ impl Input {
     }
 }
 
-/// Copies words, all threads together.
+/// Begins to copy bytes to shared memory, all threads together. `to` is a multiple of 16; `bytes` of four.
 #[inline(always)]
-unsafe fn copy(to: u32, from: *const u32, words: u32) {
-    let to = shared().add(to as usize).cast::<u32>();
-    let mut i = tid();
-    while i < words {
-        *to.add(i as usize) = *from.add(i as usize);
-        i += ntid();
+pub unsafe fn copy(to: u32, from: *const u8, bytes: u32) {
+    if (from as u32 | bytes) & 15 == 0 {
+        let mut i = 16 * tid();
+        while i < bytes {
+            copy16(to + i, from.add(i as usize));
+            i += 16 * ntid();
+        }
+    } else {
+        let mut i = 4 * tid();
+        while i < bytes {
+            copy4(to + i, from.add(i as usize));
+            i += 4 * ntid();
+        }
     }
 }
 
-/// Bytes of shared memory that `R` rows take at most, and where their values stand in between.
-#[inline(always)]
-pub fn bytes<const K: u32, const R: usize>(cols: u32) -> u32 {
-    Activations::new::<K>(0, cols).step * R as u32
-}
-
-/// One row that is ready, from row `row` of the input to `to`.
+/// Begins to copy a row that is ready to its place. [`copies_wait`] and a barrier end it.
 ///
 /// # Safety
 /// Every pointer leads to what the shapes say.
 #[inline(always)]
 pub unsafe fn stage_ready<const K: u32>(input: &Input, row: u32, to: Activations) {
     let groups = input.cols.div_ceil(256);
+    let at = (row * groups) as usize;
     match K {
-        0 => copy(to.quants, input.plain.add((row * input.cols) as usize).cast(), input.cols),
+        0 => copy(to.quants, input.plain.add((row * input.cols) as usize).cast(), 4 * input.cols),
         32 => {
-            copy(to.quants, input.qs32.add((row * groups * 256) as usize).cast(), 64 * groups);
-            copy(to.scales, input.scales32.add((row * groups * 8) as usize).cast(), 8 * groups);
-            copy(to.sums, input.sums32.add((row * groups * 16) as usize).cast(), 8 * groups);
+            copy(to.quants, input.qs32.add(at * 256).cast(), 256 * groups);
+            copy(to.scales, input.scales32.add(at * 8).cast(), 32 * groups);
+            copy(to.sums, input.sums32.add(at * 16).cast(), 32 * groups);
         }
         _ => {
-            copy(to.quants, input.qs.add((row * groups * 256) as usize).cast(), 64 * groups);
-            copy(to.scales, input.scales.add((row * groups) as usize).cast(), groups);
-            copy(to.sums, input.sums.add((row * groups * 16) as usize).cast(), 8 * groups);
+            copy(to.quants, input.qs.add(at * 256).cast(), 256 * groups);
+            copy(to.scales, input.scales.add(at).cast(), 4 * groups);
+            copy(to.sums, input.sums.add(at * 16).cast(), 32 * groups);
         }
     }
 }
 
-/// All rows, from the start of shared memory; behind them is room for the values of a row. Ends with a barrier. `leaves`: this block
-/// writes what others read.
+/// What this block reads that no launch writes: the norm's weights, behind the rows and the room for a row's values.
 ///
 /// # Safety
-/// Every pointer is null or leads to what the shapes say; all threads of the block come here.
+/// As for [`stage`], which follows.
+#[inline(always)]
+pub unsafe fn stage_weights<const K: u32, const R: usize>(input: &Input) {
+    if input.mode == NORM && !input.weight.is_null() {
+        copy(weights_at::<K, R>(input.cols), input.weight.cast(), 4 * input.cols);
+        copies_commit();
+    }
+}
+
+/// Where a row's values stand before they are quantised; floats stand in their own place.
+#[inline(always)]
+fn values_at<const K: u32, const R: usize>(cols: u32) -> u32 {
+    Activations::new::<K>(0, cols).step * R as u32
+}
+#[inline(always)]
+fn weights_at<const K: u32, const R: usize>(cols: u32) -> u32 {
+    values_at::<K, R>(cols) + if K == 0 { 0 } else { 4 * cols.next_multiple_of(256) }
+}
+
+/// All rows, from the start of shared memory. Ends with a barrier. `leaves`: this block writes what others read.
+///
+/// # Safety
+/// Every pointer is null or leads to what the shapes say; all threads of the block come here; shared memory holds `R` rows, and where
+/// they are not ready the values of one and the norm's weights.
 #[inline(always)]
 pub unsafe fn stage<const K: u32, const R: usize>(input: &Input, leaves: bool) -> Activations {
     let all = Activations::new::<K>(0, input.cols);
     let (cols, groups) = (input.cols, input.cols.div_ceil(256));
     let (warp, lane, warps) = (tid() >> 5, tid() & 31, ntid() >> 5);
+    let weights = shared().add(weights_at::<K, R>(cols) as usize).cast::<f32>();
     let mut r = 0;
     while r < R as u32 {
         if r >= input.rows {
             break;
         }
-        let here = Activations {
-            quants: all.quants + r * all.step,
-            scales: all.scales + r * all.step,
-            sums: all.sums + r * all.step,
-            step: all.step,
-        };
+        let here = all.row(r);
         if input.mode == READY {
             stage_ready::<K>(input, r, here);
             r += 1;
             continue;
         }
-        let values = match K {
-            0 => shared().add(here.quants as usize),
-            _ => shared().add(bytes::<K, R>(cols) as usize),
-        }
-        .cast::<f32>();
-        let x = input.x.add((r * cols) as usize);
-        let mut i = tid();
-        while i < cols {
-            let v = *x.add(i as usize);
-            if leaves && v.is_nan() && !input.fault.is_null() {
-                *input.fault = 1;
-                *input.fault.add(1) = input.step;
-                *input.fault.add(2) = r;
-            }
-            *values.add(i as usize) = v;
-            i += ntid();
-        }
+        let at = if K == 0 { here.quants } else { values_at::<K, R>(cols) };
+        copy(at, input.x.add((r * cols) as usize).cast(), 4 * cols);
+        copies_commit();
+        copies_wait::<0>();
         sync();
+        let values = shared().add(at as usize).cast::<f32>();
+        let mut inverse = 1.0;
         if input.mode == NORM {
             // Every warp for itself: cheaper than a barrier more.
-            let inverse = inverse_rms(values, cols, input.eps, lane);
-            sync();
-            let mut i = tid();
-            while i < cols {
-                let mut v = *values.add(i as usize) * inverse;
-                if !input.weight.is_null() {
-                    v *= *input.weight.add(i as usize);
-                }
-                *values.add(i as usize) = v;
-                i += ntid();
-            }
+            inverse = inverse_rms(values, cols, input.eps, lane);
             sync();
         }
+        let mut i = tid();
+        let mut broken = false;
+        while i < cols {
+            let mut v = *values.add(i as usize);
+            broken |= v.is_nan();
+            if input.mode == NORM {
+                v *= inverse;
+                if !input.weight.is_null() {
+                    v *= *weights.add(i as usize);
+                }
+                *values.add(i as usize) = v;
+            }
+            if leaves && !input.out.is_null() {
+                *input.out.add((r * cols + i) as usize) = v;
+            }
+            if leaves && !input.plain.is_null() {
+                *input.plain.add((r * cols + i) as usize) = v;
+            }
+            i += ntid();
+        }
+        if leaves && broken && !input.fault.is_null() {
+            *input.fault = 1;
+            *input.fault.add(1) = input.step;
+            *input.fault.add(2) = r;
+        }
+        sync();
         if K == 256 || leaves && !input.qs.is_null() {
             let mut g = warp;
             while g * 256 < cols {
-                let from = values.add(256 * g as usize);
+                let v = eight(values.add(256 * g as usize), lane);
                 let at = (r * groups + g) as usize;
                 if K == 256 {
                     quantize_group(
-                        from,
+                        v,
                         lane,
                         shared().add((here.quants + 256 * g) as usize).cast(),
                         shared().add((here.scales + 4 * g) as usize).cast(),
@@ -175,7 +200,7 @@ pub unsafe fn stage<const K: u32, const R: usize>(input: &Input, leaves: bool) -
                 }
                 if leaves && !input.qs.is_null() {
                     quantize_group(
-                        from,
+                        v,
                         lane,
                         input.qs.add(256 * at),
                         input.scales.add(at),
@@ -211,25 +236,14 @@ pub unsafe fn stage<const K: u32, const R: usize>(input: &Input, leaves: bool) -
                 b += warps;
             }
         }
-        if leaves {
-            let mut i = tid();
-            while i < cols {
-                let v = *values.add(i as usize);
-                if !input.out.is_null() {
-                    *input.out.add((r * cols + i) as usize) = v;
-                }
-                if !input.plain.is_null() {
-                    *input.plain.add((r * cols + i) as usize) = v;
-                }
-                i += ntid();
-            }
-        }
         if R > 1 {
             // The next row's values come to the same place.
             sync();
         }
         r += 1;
     }
+    copies_commit();
+    copies_wait::<0>();
     sync();
     all
 }

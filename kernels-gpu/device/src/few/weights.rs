@@ -41,8 +41,8 @@ impl Activations {
         }
     }
     #[inline(always)]
-    fn row(&self, r: usize) -> Activations {
-        let by = self.step * r as u32;
+    pub fn row(&self, r: u32) -> Activations {
+        let by = self.step * r;
         Activations {
             quants: self.quants + by,
             scales: self.scales + by,
@@ -116,7 +116,7 @@ unsafe fn with_minima<const R: usize>(
     let mut out = [0.0f32; R];
     let mut r = 0;
     while r < R {
-        let x = x.row(r);
+        let x = x.row(r as u32);
         let at = x.quants + 256 * b + 64 * pair + 16 * side;
         let (a, c) = (shared16(at), shared16(at + 32));
         let (mut first, mut second) = (0i32, 0i32);
@@ -256,7 +256,7 @@ impl Weights for Q6K {
         let mut out = [0.0f32; R];
         let mut r = 0;
         while r < R {
-            let x = x.row(r);
+            let x = x.row(r as u32);
             let at = x.quants + 256 * b + 16 * j;
             let (a, c) = (shared16(at), shared16(at + 64));
             let (mut sum, mut other) = (0i32, 0i32);
@@ -316,7 +316,7 @@ impl Weights for Q80 {
         let mut out = [0.0f32; R];
         let mut r = 0;
         while r < R {
-            let x = x.row(r);
+            let x = x.row(r as u32);
             let (a, c) = (shared16(x.quants + 32 * b), shared16(x.quants + 32 * b + 16));
             let mut isum = 0i32;
             let mut i = 0;
@@ -362,7 +362,7 @@ impl<F: Float> Weights for Floats<F> {
         let mut out = [0.0f32; R];
         let mut r = 0;
         while r < R {
-            let values = shared().add(x.row(r).quants as usize).cast::<f32>();
+            let values = shared().add(x.row(r as u32).quants as usize).cast::<f32>();
             let mut chain = 0.0f32;
             let mut j = 0;
             while j < 4 {

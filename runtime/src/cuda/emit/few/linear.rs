@@ -181,10 +181,16 @@ impl Emitter<'_> {
 const READY: u32 = 0;
 const NORM: u32 = 2;
 
-/// Shared memory of a launch: the rows, and room for the values of one that is normed.
+/// Shared memory of a launch: the rows, and for those that are normed the values of one (floats have them in their place) and the
+/// norm's weights.
 fn few_linear_shared(kind: ActivationKind, instance: usize, cols: usize, normed: bool) -> usize {
-    let values = if normed && kind != ActivationKind::F32 { 4 * cols.next_multiple_of(256) } else { 0 };
-    instance * row_bytes(kind, cols) + values
+    let row = 4 * cols.next_multiple_of(256);
+    let more = match (normed, kind) {
+        (false, _) => 0,
+        (true, ActivationKind::F32) => row,
+        (true, _) => 2 * row,
+    };
+    instance * row_bytes(kind, cols) + more
 }
 
 /// The kind of activations in a kernel's name.
