@@ -6,8 +6,8 @@ use bloomery_program::{ModelFacts, Program};
 use bloomery_runtime::cpu::CacheType;
 use bloomery_tests::{data, read_f32};
 use golden::{
-    Model, check_cuts, check_exact, check_f32, check_held_out, check_layers, check_quantised,
-    largest_difference, logits,
+    Model, check_answers, check_cuts, check_every_cut, check_exact, check_f32, check_held_out, check_layers,
+    check_quantised, largest_difference, logits,
 };
 
 fn declare(facts: &ModelFacts) -> Program {
@@ -47,6 +47,7 @@ fn deepseek4_is_exact_and_goes_on_after_a_cut() {
     let model = Model::open(&folder.join("tiny-deepseek4-Q4_K_M.gguf"), declare, false);
     check_exact(&model, &tokens, CacheType::F16);
     check_cuts(&model, &tokens, &[1, 31, 32, 127, 128, 130, 255, 299]);
+    check_every_cut(&model, &tokens, 6);
 }
 
 #[test]
@@ -64,4 +65,18 @@ fn deepseek41_oracle() {
     assert!(difference < 1e-3, "{difference}");
     check_exact(&model, &ids, CacheType::F16);
     check_cuts(&model, &ids, &[1, 2, 17, 33]);
+}
+
+#[test]
+fn a_trained_deepseek4_answers_as_elsewhere() {
+    check_answers("ember-deepseek4-14m-Q4_K_M.gguf", declare);
+}
+
+#[test]
+#[ignore = "prints speed"]
+fn speed() {
+    golden::speed(
+        &bloomery_tests::golden_kit().unwrap().join("ember/ember-deepseek4-14m-Q4_K_M.gguf"),
+        declare,
+    );
 }

@@ -6,7 +6,8 @@ use bloomery_program::{ModelFacts, Program};
 use bloomery_runtime::cpu::CacheType;
 use bloomery_tests::data;
 use golden::{
-    Model, check_cuts, check_exact, check_f32, check_held_out, check_layers, check_quantised, logits,
+    Model, check_cuts, check_every_cut, check_exact, check_f32, check_held_out, check_layers,
+    check_quantised, logits,
 };
 
 fn declare(facts: &ModelFacts) -> Program {
@@ -41,6 +42,7 @@ fn exact_and_goes_on_after_a_cut() {
     let model = Model::open(&folder.join("tiny-glm5-next-Q8_0.gguf"), declare, false);
     check_exact(&model, &tokens, CacheType::Q8_0);
     check_cuts(&model, &tokens, &[1, 15, 16, 32, 100, 241, 299]);
+    check_every_cut(&model, &tokens, 6);
 }
 
 #[test]
@@ -54,4 +56,10 @@ fn oracle() {
     assert!(difference < 1e-3, "{difference}");
     check_exact(&model, &ids, CacheType::F16);
     check_cuts(&model, &ids, &[1, 3, 4, 17]);
+}
+
+#[test]
+#[ignore = "prints speed"]
+fn speed() {
+    golden::speed(&bloomery_tests::golden_kit().unwrap().join("glm5-next/tiny-glm5-next-Q8_0.gguf"), declare);
 }

@@ -257,6 +257,27 @@ pub fn check_held_out(arch: &str, ty: &str, windows: usize, declare: Declare) {
     }
 }
 
+/// A trained model's answers, as far as they are certain: its file is a K-quant, so gaps must be wide.
+pub fn check_answers(file: &str, declare: Declare) {
+    let Some(kit) = golden_kit() else { return };
+    let golden = read_json(&kit.join("ember/golden.json")).unwrap();
+    let model = Model::open(&kit.join("ember").join(file), declare, false);
+    let mut executor = model.executor(|_| {});
+    let mut all = 0;
+    for (name, prompt) in golden[file]["prompts"].as_object().unwrap() {
+        let (tokens, expected): (Vec<u32>, Vec<u32>) =
+            (numbers(&prompt["tokens"]), numbers(&prompt["greedy"]));
+        let gaps = prompt["greedy_gap"].as_array().unwrap();
+        let sure = gaps.iter().position(|g| g.as_f64().unwrap() < 0.2).unwrap_or(expected.len());
+        let found = greedy(&mut executor, &tokens, expected.len());
+        let equal = found.iter().zip(&expected).take_while(|(a, b)| a == b).count();
+        println!("{file} {name}: {equal} tokens equal, {sure} certain");
+        assert!(equal >= sure, "{file} {name}: {found:?} for {expected:?}");
+        all += equal;
+    }
+    assert!(all > 40, "{all} tokens");
+}
+
 /// The file with every norm weight moved by up to four units in its last place, in a pattern drawn by `seed`.
 fn nudged(path: &Path, seed: u64) -> Arc<dyn WeightSource> {
     let file = GgufFile::open(path).unwrap();
@@ -366,6 +387,25 @@ pub fn check_cuts(model: &Model, tokens: &[u32], cuts: &[usize]) {
     assert_eq!(capacity.pages_free, capacity.pages_total);
 }
 
+/// Every position of a text is one to cut at: the rows after it are those of a text that was never cut.
+pub fn check_every_cut(model: &Model, tokens: &[u32], after: usize) {
+    let mut executor = model.executor(|_| {});
+    let expected = logits(&mut executor, tokens, 512, |_| true);
+    let width = executor.shape().n_vocab;
+    let whole = executor.create().unwrap();
+    for cut in 1..tokens.len() {
+        executor.run(&rows(&tokens[cut - 1..cut], cut - 1, whole, |_| false)).unwrap();
+        executor.checkpoint(whole).unwrap();
+        // The rows that follow are another sequence's; the one that is cut goes on from here all the same.
+        let copy = executor.create().unwrap();
+        executor.copy_prefix(whole, copy, cut).unwrap();
+        let next = &tokens[cut..tokens.len().min(cut + after)];
+        let found = executor.run(&rows(next, cut, copy, |_| true)).unwrap().logits;
+        assert!(same(found, &expected[cut * width..(cut + next.len()) * width]), "cut at {cut}");
+        executor.drop_sequence(copy);
+    }
+}
+
 /// The kit's prompt of 300 tokens.
 pub fn long_prompt(arch: &str) -> Option<(std::path::PathBuf, Vec<u32>)> {
     let folder = golden_kit()?.join(arch);
@@ -396,4 +436,30 @@ fn array_of(path: &Path, name: &str, ty: &str) -> Vec<u8> {
     let count: usize = shape.split(',').filter_map(|d| d.trim().parse::<usize>().ok()).product();
     let width: usize = ty[2..].parse().unwrap();
     bytes[start + 10 + header..][..width * count].to_vec()
+}
+
+pub fn speed(path: &Path, declare: Declare) {
+    let model = Model::open(path, declare, false);
+    for threads in [1, 2] {
+        let mut executor = model.executor(|o| o.threads = Some(threads));
+        let tokens: Vec<u32> = (0..512).map(|i| i * 7 % 4000).collect();
+        for _ in 0..3 {
+            let start = std::time::Instant::now();
+            logits(&mut executor, &tokens, 512, |p| p == 511);
+            let prompt = start.elapsed().as_secs_f64();
+            let sequence = executor.create().unwrap();
+            executor.run(&rows(&tokens[..128], 0, sequence, |_| false)).unwrap();
+            let start = std::time::Instant::now();
+            for i in 128..256 {
+                executor.run(&rows(&tokens[i..i + 1], i, sequence, |_| true)).unwrap();
+            }
+            let decode = start.elapsed().as_secs_f64();
+            println!(
+                "{threads} threads: prompt 512 {:.0} t/s, decode 128 {:.0} t/s",
+                512.0 / prompt,
+                128.0 / decode
+            );
+            executor.drop_sequence(sequence);
+        }
+    }
 }
