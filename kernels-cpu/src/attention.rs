@@ -8,7 +8,7 @@
 mod tile;
 mod union;
 
-pub use union::{SeenRows, UnionSpec, attention_over_union};
+pub use union::{RowsIn, SeenRows, UnionSpec, attention_over_union};
 
 use crate::kv::{PAGE_TOKENS, PageStore, PartIndex, Run, check_runs};
 use crate::level::{Kernel, Level};

@@ -210,3 +210,21 @@ pub(crate) fn quantize_q8_0(values: &[f32], scale: &mut u16, quants: &mut [i8; 3
         *q = (v * inverse).round() as i8;
     }
 }
+
+/// A row as it comes back from a store of this type.
+pub(crate) fn round(cache: CacheType, row: &mut [f32]) {
+    match cache {
+        CacheType::F32 => {}
+        CacheType::F16 => {
+            row.iter_mut().for_each(|v| *v = formats::half::f16_to_f32(formats::half::f32_to_f16(*v)))
+        }
+        CacheType::Q8_0 => {
+            for values in row.chunks_exact_mut(32) {
+                let (mut scale, mut quants) = (0, [0; 32]);
+                quantize_q8_0(values, &mut scale, &mut quants);
+                let scale = formats::half::f16_to_f32(scale);
+                values.iter_mut().zip(quants).for_each(|(v, q)| *v = scale * f32::from(q));
+            }
+        }
+    }
+}

@@ -11,7 +11,7 @@ mod balance;
 pub mod cpu;
 pub mod experts;
 pub mod grouped;
-mod history;
+pub mod history;
 pub mod indexer;
 pub mod kv;
 mod lanes;

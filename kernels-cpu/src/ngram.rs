@@ -65,6 +65,52 @@ impl NgramSpec {
     }
 }
 
+/// Tables of fewer bytes are in memory soon enough.
+const READ_AHEAD_FROM: usize = 64 << 20;
+
+/// Asks the system to read the rows that [`ngram_embed`] will need, where the table is a large mapped file. Does nothing elsewhere.
+pub fn read_ahead(spec: &NgramSpec, table: &Matrix<'_>, run: &Run<'_>, tokens: &[u32], before: &[u32]) {
+    if table.data().len() < READ_AHEAD_FROM {
+        return;
+    }
+    let tokens = &tokens[run.first_row..run.first_row + run.rows];
+    for row in 0..run.rows {
+        // A row that is not there is met again, and refused, when it is read.
+        let _ = spec.each(back(tokens, before, row), |_, number| {
+            if let Some(bytes) = row_bytes(table, number) {
+                will_need(bytes);
+            }
+        });
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn will_need(bytes: &[u8]) {
+    const PAGE: usize = 4096;
+    let start = bytes.as_ptr().addr() / PAGE * PAGE;
+    let length = bytes.as_ptr().addr() + bytes.len() - start;
+    // SAFETY: advice of this kind changes no memory. The range begins with the page of the slice's first byte and ends with the slice; where
+    // pages are larger the call is refused, which does no harm.
+    unsafe { libc::madvise(bytes.as_ptr().with_addr(start).cast_mut().cast(), length, libc::MADV_WILLNEED) };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn will_need(_: &[u8]) {}
+
+/// The bytes of a table's row.
+fn row_bytes<'a>(table: &Matrix<'a>, number: u64) -> Option<&'a [u8]> {
+    let start = usize::try_from(number).ok()?.checked_mul(table.row_bytes())?;
+    table.data().get(start..start.checked_add(table.row_bytes())?)
+}
+
+/// Predecessors of a run's row.
+fn back<'a>(tokens: &'a [u32], before: &'a [u32], row: usize) -> impl Fn(usize) -> Option<u32> + 'a {
+    move |s: usize| match row.checked_sub(s) {
+        Some(row) => Some(tokens[row]),
+        None => before.len().checked_sub(s - row).map(|i| before[i]),
+    }
+}
+
 /// The rows of every token of a run, `[rows of the step, rows of a token * width]`. `tokens` are the step's, `before` the sequence's last ids
 /// before the run, oldest first.
 ///
@@ -82,22 +128,17 @@ pub fn ngram_embed(
     before: &[u32],
     out: &mut [f32],
 ) -> Result<(), NoRow> {
-    let (width, row_bytes) = (table.cols(), table.row_bytes());
+    let width = table.cols();
     let all = spec.rows() * width;
     let tokens = &tokens[run.first_row..run.first_row + run.rows];
     let out = &mut out[run.first_row * all..(run.first_row + run.rows) * all];
     let broken = AtomicBool::new(false);
     for_rows(&cpu.pool, run.rows, all, out, |range, out| {
         for (row, out) in range.zip(out.chunks_exact_mut(all)) {
-            let back = |s: usize| match row.checked_sub(s) {
-                Some(row) => Some(tokens[row]),
-                None => before.len().checked_sub(s - row).map(|i| before[i]),
-            };
-            let found = spec.each(back, |i, number| {
+            let found = spec.each(back(tokens, before, row), |i, number| {
                 let to = &mut out[i * width..(i + 1) * width];
-                let start = usize::try_from(number).ok().and_then(|n| n.checked_mul(row_bytes));
-                let bytes = start.and_then(|start| table.data().get(start..start.checked_add(row_bytes)?));
-                if bytes.is_none_or(|bytes| dequantize_row(table.ty(), bytes, to).is_err()) {
+                if row_bytes(table, number).is_none_or(|bytes| dequantize_row(table.ty(), bytes, to).is_err())
+                {
                     broken.store(true, Ordering::Relaxed);
                 }
             });

@@ -2,8 +2,9 @@
 
 mod support;
 
-use bloomery_kernels_cpu::attention::{SeenRows, UnionSpec, attention_over_union};
+use bloomery_kernels_cpu::attention::{RowsIn, SeenRows, UnionSpec, attention_over_union};
 use bloomery_kernels_cpu::cpu::Cpu;
+use bloomery_kernels_cpu::history::move_on;
 use bloomery_kernels_cpu::indexer::{Choice, Chosen, IndexSpec, choose};
 use bloomery_kernels_cpu::kv::{
     CacheType, Order, PAGE_TOKENS, PageId, PageLayout, PageStore, PartIndex, PartSpec, Run,
@@ -203,6 +204,9 @@ fn scores_choose_the_best_rows_and_blocks() {
     }
 }
 
+/// Rows of a ring: those before a query that a window of 33 shows.
+const RING: usize = 32;
+
 /// Sources, key-value heads, width of a value, sinks, soft cap.
 type Case<'a> = (Vec<SeenRows<'a>>, usize, usize, Option<&'a [f32]>, Option<f32>);
 
@@ -223,10 +227,23 @@ fn attention_sees_the_union_of_its_stores() {
     let nothing = Selection { numbers: &all_rows, most: 0 };
     let selected = Some(Selection { numbers: &numbers, most });
     let (window, compressed) = (PartIndex(0), PartIndex(4));
-    let latent = |part, window, selected| SeenRows { keys: part, values: part, window, selected };
-    let pairs = SeenRows { keys: PartIndex(2), values: PartIndex(3), window: None, selected };
+    let latent = |part, window, selected| {
+        let rows = RowsIn::Pages { keys: part, values: part };
+        SeenRows { rows, window, selected }
+    };
+    let pairs = || {
+        let rows = RowsIn::Pages { keys: PartIndex(2), values: PartIndex(3) };
+        SeenRows { rows, window: None, selected }
+    };
+    let own = values(1, TOKENS * WIDTH, 1.0);
+    // Kept beside something else in a sequence's block.
+    let kept = 4..4 + RING * WIDTH;
+    let ring = |window| {
+        let rows = RowsIn::Ring { rows: &own, width: WIDTH, place: kept.clone() };
+        SeenRows { rows, window: Some(window), selected: None }
+    };
     let sinks = values(9, heads, 2.0);
-    let cases: [Case<'_>; 6] = [
+    let cases: [Case<'_>; 8] = [
         (vec![latent(window, Some(33), None)], 1, WIDTH, None, None),
         (
             vec![latent(window, Some(20), None), latent(compressed, None, selected)],
@@ -236,8 +253,10 @@ fn attention_sees_the_union_of_its_stores() {
             None,
         ),
         (vec![latent(compressed, None, None)], 1, WIDTH - 7, None, Some(3.0)),
-        (vec![pairs], 2, WIDTH, None, None),
-        (vec![pairs, latent(window, Some(1), None)], 1, WIDTH, Some(&sinks), None),
+        (vec![pairs()], 2, WIDTH, None, None),
+        (vec![pairs(), latent(window, Some(1), None)], 1, WIDTH, Some(&sinks), None),
+        (vec![ring(33), latent(compressed, None, selected)], 1, WIDTH, Some(&sinks), None),
+        (vec![ring(1)], 1, WIDTH - 3, None, None),
         (vec![latent(compressed, None, Some(nothing))], 1, WIDTH, None, None),
     ];
     for (case, (sources, kv_heads, value, sinks, softcap)) in cases.into_iter().enumerate() {
@@ -250,10 +269,22 @@ fn attention_sees_the_union_of_its_stores() {
                 let what = format!("case {case}, {}, steps of {chunk}", name(&cpu));
                 let world = world(&cpu, every, 31);
                 let mut out = vec![f32::NAN; TOKENS * heads * value];
+                let mut block = vec![0.0; kept.end];
                 for start in (0..TOKENS).step_by(chunk) {
                     let rows = chunk.min(TOKENS - start);
                     let run = Run { first_row: start, rows, position: start, pages: &world.pages };
-                    attention_over_union(&cpu.pool, cpu.level, &world.store, &spec, &[run], &q, &mut out);
+                    let blocks = [&block[..]];
+                    attention_over_union(
+                        &cpu.pool,
+                        cpu.level,
+                        &world.store,
+                        &spec,
+                        &[run],
+                        &blocks,
+                        &q,
+                        &mut out,
+                    );
+                    move_on(&mut block[kept.clone()], WIDTH, &run, &own);
                 }
                 if first.is_none() {
                     let expected = defined(&world, &spec, &q);
@@ -282,16 +313,21 @@ fn defined(world: &World, spec: &UnionSpec<'_>, q: &[f32]) -> Vec<f32> {
     for (row, out) in out.chunks_exact_mut(spec.heads * spec.value).enumerate() {
         let mut seen = Vec::new();
         for source in spec.sources {
-            let every = if source.keys == PartIndex(4) { world.every } else { 1 };
+            let (latent, every) = match source.rows {
+                RowsIn::Pages { keys, values } => {
+                    (keys == values, if keys == PartIndex(4) { world.every } else { 1 })
+                }
+                RowsIn::Ring { .. } => (true, 1),
+            };
             let from = source.window.map_or(0, |w| (row + 1).saturating_sub(w)) / every;
             for g in from..(row + 1) / every {
                 if source.selected.is_some_and(|s| !s.row(row).contains(&(g as u32))) {
                     continue;
                 }
                 let token = (g + 1) * every - 1;
-                let latent = &world.latent[token * WIDTH..][..WIDTH];
-                seen.push(match source.keys == source.values {
-                    true => plain::Seen { key: latent, value: latent, value_stride: WIDTH },
+                let row = &world.latent[token * WIDTH..][..WIDTH];
+                seen.push(match latent {
+                    true => plain::Seen { key: row, value: row, value_stride: WIDTH },
                     false => plain::Seen {
                         key: &world.keys[token * 2 * WIDTH..][..2 * WIDTH],
                         value: &world.values[token * 2 * WIDTH..][..2 * WIDTH],

@@ -6,20 +6,40 @@
 
 use super::tile::Block;
 use super::{LOWEST, SCRATCH, Scratch, finish};
-use crate::kv::{PAGE_TOKENS, PageStore, PartIndex, Run, check_runs};
+use crate::history::before;
+use crate::kv::{CacheType, Order, PAGE_TOKENS, PageStore, PartIndex, PartSpec, Run, check_runs};
 use crate::lanes::{Lanes, WIDTH};
 use crate::level::{Kernel, Level};
 use crate::pool::Pool;
 use crate::selection::Selection;
 use crate::split::Split;
 
+/// Where rows lie.
+#[derive(Debug, Clone)]
+pub enum RowsIn<'a> {
+    /// In the store's pages.
+    Pages {
+        /// The part of the keys.
+        keys: PartIndex,
+        /// The part of the values; the part of the keys itself where a row is both: then a head's values are its key's first ones.
+        values: PartIndex,
+    },
+    /// The last rows before the step in each sequence's block, oldest first, and the step's own rows beside it. A row is key and value at once.
+    Ring {
+        /// `[rows of the step, width]`.
+        rows: &'a [f32],
+        /// Values of a row.
+        width: usize,
+        /// `[kept, width]` in a block.
+        place: std::ops::Range<usize>,
+    },
+}
+
 /// Rows of a store that a query sees.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct SeenRows<'a> {
-    /// The part of the keys.
-    pub keys: PartIndex,
-    /// The part of the values; the part of the keys itself where a row is both: then a head's values are its key's first ones.
-    pub values: PartIndex,
+    /// Where they lie.
+    pub rows: RowsIn<'a>,
     /// Only rows whose last token is among the last so many, the query's own included.
     pub window: Option<usize>,
     /// Only these.
@@ -47,7 +67,8 @@ pub struct UnionSpec<'a> {
     pub sources: &'a [SeenRows<'a>],
 }
 
-/// Attends: `q` is `[rows, heads*key]`, `out` `[rows, heads*value]`; the stores already hold the rows' own keys and values.
+/// Attends: `q` is `[rows, heads*key]`, `out` `[rows, heads*value]`; the stores already hold the rows' own keys and values. `blocks` are the runs'
+/// blocks, for rings; none are needed without.
 ///
 /// # Panics
 /// When a length disagrees with the constants or a run's table is too short.
@@ -57,6 +78,7 @@ pub fn attention_over_union(
     store: &PageStore,
     spec: &UnionSpec<'_>,
     runs: &[Run<'_>],
+    blocks: &[&[f32]],
     q: &[f32],
     out: &mut [f32],
 ) {
@@ -72,9 +94,16 @@ pub fn attention_over_union(
         rows += run.rows;
     }
     for source in spec.sources {
-        let widths = [(source.keys, spec.key), (source.values, spec.value)];
-        let fits = widths.map(|(part, width)| store.layout().part(part).0.width >= spec.kv_heads * width);
-        assert!(fits == [true, true], "a store's rows are narrower than the heads");
+        let fits = match source.rows {
+            RowsIn::Pages { keys, values } => [(keys, spec.key), (values, spec.value)]
+                .iter()
+                .all(|(part, width)| store.layout().part(*part).0.width >= spec.kv_heads * width),
+            RowsIn::Ring { rows: own, width, .. } => {
+                let reach = source.window.is_some_and(|w| w > 0) && blocks.len() == runs.len();
+                reach && own.len() >= rows * width && width >= spec.kv_heads * spec.key.max(spec.value)
+            }
+        };
+        assert!(fits, "a store's rows do not fit the heads");
     }
     // Few rows (decode): split the heads that share keys, so that every thread finds work.
     let wanted = (2 * pool.threads()).div_ceil((rows * spec.kv_heads).max(1));
@@ -88,21 +117,22 @@ pub fn attention_over_union(
         let chunk = chunks - 1 - chunk;
         let (part, rest) = (chunk % parts, chunk / parts);
         let (kv_head, mut row) = (rest % spec.kv_heads, rest / spec.kv_heads);
-        let Some(run) = runs.iter().find(|r| {
+        let found = runs.iter().position(|r| {
             let here = row < r.rows;
             if !here {
                 row -= r.rows;
             }
             here
-        }) else {
-            return;
-        };
+        });
+        let Some(number) = found else { return };
+        let (run, block) = (&runs[number], blocks.get(number).copied().unwrap_or(&[]));
         let heads = part * per_part..group.min((part + 1) * per_part);
         SCRATCH.with_borrow_mut(|scratch| {
             level.run(AttendRow {
                 store,
                 spec,
                 run,
+                block,
                 row,
                 heads: kv_head * group + heads.start..kv_head * group + heads.end,
                 kv_head,
@@ -114,11 +144,16 @@ pub fn attention_over_union(
     });
 }
 
+/// A ring has a row for every token.
+const EACH_TOKEN: PartSpec = PartSpec { width: 0, cache: CacheType::F32, order: Order::ByToken, every: 1 };
+
 /// One row, some heads that share one key head.
 struct AttendRow<'a> {
     store: &'a PageStore,
     spec: &'a UnionSpec<'a>,
     run: &'a Run<'a>,
+    /// The sequence's block.
+    block: &'a [f32],
     /// In the run.
     row: usize,
     heads: std::ops::Range<usize>,
@@ -152,7 +187,10 @@ impl Kernel for AttendRow<'_> {
         let mut running = Running { spec, stride, queries, maxima, sums, accumulators };
         let mut filled = 0;
         for source in spec.sources {
-            let (part, _) = self.store.layout().part(source.keys);
+            let part = match source.rows {
+                RowsIn::Pages { keys, .. } => self.store.layout().part(keys).0,
+                RowsIn::Ring { .. } => EACH_TOKEN,
+            };
             let from = source.window.map_or(0, |w| part.complete(tokens.saturating_sub(w)));
             let visible = from..part.complete(tokens);
             let chosen = source.selected.map(|s| s.row(step_row));
@@ -161,16 +199,30 @@ impl Kernel for AttendRow<'_> {
                 if !visible.contains(&row) {
                     continue;
                 }
-                let (number, place) = part.place(row);
-                let page = self.run.pages[number];
                 let to = &mut values[filled * stride..][..stride];
-                self.store.read_row(lanes, page, source.keys, place, self.kv_head * key, &mut to[..key]);
+                let (number, place) = part.place(row);
+                match &source.rows {
+                    RowsIn::Pages { keys, .. } => {
+                        let page = self.run.pages[number];
+                        self.store.read_row(lanes, page, *keys, place, self.kv_head * key, &mut to[..key]);
+                    }
+                    RowsIn::Ring { rows, width, place } => {
+                        let from = match row.checked_sub(self.run.position) {
+                            Some(own) => &rows[(self.run.first_row + own) * width..][..*width],
+                            None => before(&self.block[place.clone()], *width, self.run.position - row),
+                        };
+                        to[..key].copy_from_slice(&from[self.kv_head * key..][..key]);
+                    }
+                }
                 for (channel, v) in to[..key].iter().enumerate() {
                     keys[channel * PAGE_TOKENS + filled] = *v;
                 }
-                if source.values != source.keys {
+                if let RowsIn::Pages { keys, values } = source.rows
+                    && keys != values
+                {
+                    let page = self.run.pages[number];
                     let to = &mut to[..value];
-                    self.store.read_row(lanes, page, source.values, place, self.kv_head * value, to);
+                    self.store.read_row(lanes, page, values, place, self.kv_head * value, to);
                 }
                 filled += 1;
                 if filled == PAGE_TOKENS {

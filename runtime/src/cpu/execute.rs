@@ -125,6 +125,7 @@ impl Machine<'_> {
         batch: &Batch<'_>,
         mut show: Option<Show<'_>>,
     ) -> Result<(), CpuError> {
+        self.read_ahead(batch);
         for (index, step) in self.lowered.steps.iter().enumerate() {
             let rows = if index < self.lowered.tail { batch.tokens.len() } else { batch.tail.len() };
             if rows == 0 {

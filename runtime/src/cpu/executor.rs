@@ -2,7 +2,7 @@
 
 use super::admit::Admitted;
 use super::execute::{Batch, Buffers, Held, Machine, Show};
-use super::fixed::FixedLayout;
+use super::fixed::{FixedLayout, rings};
 use super::lower::{LowerFor, StoreParts, is_dense, lower};
 use super::plan::plan;
 use super::sequences::{Block, Keeps, Sequences};
@@ -60,7 +60,7 @@ impl CpuExecutor {
         }
         let graph = program.target().ok_or_else(|| CpuError::Program("there is no target graph".into()))?;
         let (specs, parts) = page_parts(program, graph, options.cache_key, options.cache_value);
-        let fixed = FixedLayout::new(program, graph);
+        let fixed = FixedLayout::new(program, graph, options.cache_key, options.cache_value);
         let (max_tokens, fuse) = (options.max_tokens, options.fuse);
         let to = LowerFor { parts: &parts, fixed: &fixed, max_tokens, fuse };
         let mut lowered = lower(program, graph, &*source, &to)?;
@@ -287,10 +287,11 @@ pub(crate) fn page_parts(
     cache_value: CacheType,
 ) -> (Vec<PartSpec>, Vec<Option<StoreParts>>) {
     let mut specs = Vec::new();
+    let rings = rings(program, graph);
     let parts = program.states.iter().enumerate().map(|(index, state)| {
         let used = graph.nodes.iter().any(|n| n.op.states().iter().any(|s| s.0 as usize == index));
         let StateKind::Rows { parts, every, .. } = &state.kind else { return None };
-        if !used || !matches!(parts.len(), 1 | 2) {
+        if !used || rings[index] || !matches!(parts.len(), 1 | 2) {
             return None;
         }
         // Keys lie by channel where the paged kernel reads them; rows that are gathered lie whole.

@@ -73,6 +73,7 @@ pub(crate) fn lower(
         out: Lowered::default(),
         slot_of: HashMap::new(),
         selections: HashMap::new(),
+        rings: HashMap::new(),
         quantized: HashMap::new(),
         norm_step: HashMap::new(),
         vectors: HashMap::new(),
@@ -95,6 +96,8 @@ pub(crate) struct Lowering<'a> {
     slot_of: HashMap<ValueId, Slot>,
     /// Chosen rows of stores.
     pub(super) selections: HashMap<ValueId, SelectedBy>,
+    /// The step's own rows of rings, and how many attentions have yet to read them.
+    pub(super) rings: HashMap<StateId, (Slot, usize)>,
     quantized: HashMap<(ValueId, ActivationKind), Slot>,
     /// The step that made a value by a norm: quantisations of the value join it.
     norm_step: HashMap<ValueId, usize>,
@@ -339,7 +342,6 @@ impl Lowering<'_> {
         let Op::Append { state } = node.op else {
             return Err(CpuError::Program(format!("{} appends nothing", node.label())));
         };
-        let store = self.store(state)?;
         let mut changed = Vec::new();
         let mut key_from = None;
         for (is_key, chain) in self.patterns.heads(index) {
@@ -369,6 +371,18 @@ impl Lowering<'_> {
             Some(from) => from,
             None => AppendedFrom::Slot(self.operand(node, 0)?),
         };
+        if let Some(ring) = self.fixed.ring(state).cloned() {
+            let x = match key_from {
+                AppendedFrom::Changed(i) => changed[i].slot,
+                AppendedFrom::Slot(slot) => slot,
+            };
+            if !changed.is_empty() {
+                self.push_part(Work::Prepare { changed, appended: vec![] }, node);
+            }
+            self.keep_in_ring(node, state, &ring, x);
+            return Ok(());
+        }
+        let store = self.store(state)?;
         let mut appended = vec![Appended { part: store.keys, from: key_from }];
         if store.values != store.keys {
             let from = AppendedFrom::Slot(self.operand(node, 1)?);
@@ -382,6 +396,9 @@ impl Lowering<'_> {
         let Some(source) = attention.sources.first() else {
             return Err(CpuError::Program(format!("{} reads no store", node.label())));
         };
+        if self.fixed.ring(source.state).is_some() {
+            return self.attention_over_union(node, attention);
+        }
         let StoreParts { keys, values, every } = self.store(source.state)?;
         if !is_dense(attention) || keys == values || every != 1 {
             return self.attention_over_union(node, attention);

@@ -60,8 +60,9 @@ const MAGIC: &[u8; 8] = b"BLMRYKV1";
 /// Magic, fingerprint, length.
 const HEADER: usize = 24;
 
-/// Checkpoints that a sequence keeps.
+/// Checkpoints that a sequence keeps, and bytes that they may take unless there are fewer than two.
 const MOST_CHECKPOINTS: usize = 8;
+const CHECKPOINT_BYTES: usize = 512 << 20;
 
 /// The states of fixed size of a sequence; shared with its checkpoints until one is written.
 pub(crate) type Block = Arc<Vec<f32>>;
@@ -171,10 +172,11 @@ impl<P: Pages> Sequences<P> {
             return Ok(());
         }
         sequence.checkpoints.insert(sequence.len, sequence.block.clone());
-        if sequence.checkpoints.len() > MOST_CHECKPOINTS {
+        let most = (CHECKPOINT_BYTES / (4 * keeps.values)).clamp(2, MOST_CHECKPOINTS);
+        if sequence.checkpoints.len() > most {
             let lengths: Vec<usize> = sequence.checkpoints.keys().copied().collect();
             // The newest stays.
-            let closest = lengths.windows(2).take(MOST_CHECKPOINTS - 1).min_by_key(|pair| pair[1] - pair[0]);
+            let closest = lengths.windows(2).take(most - 1).min_by_key(|pair| pair[1] - pair[0]);
             if let Some(pair) = closest {
                 sequence.checkpoints.remove(&pair[1]);
             }

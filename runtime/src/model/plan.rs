@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bloomery_program::{PartRole, Program, StateKind};
+use bloomery_program::{PartRole, Program, State, StateKind};
 
 use super::{OpenOptions, options::Backend};
 
@@ -191,9 +191,14 @@ fn granules(n_ctx: usize) -> usize {
 }
 
 fn terms(model: &Model<'_>, options: &OpenOptions, n_slots: usize, n_ctx: usize) -> Vec<Term> {
+    // Which stores are rings there; the reference backend keeps every row.
+    let rings = match (options.backend, model.program.target()) {
+        (Backend::Reference, _) | (_, None) => vec![false; model.program.states.len()],
+        (_, Some(graph)) => crate::cpu::fixed::rings(model.program, graph),
+    };
     let values = |role| -> f64 {
-        let states = model.program.states.iter().map(|state| match &state.kind {
-            StateKind::Rows { parts, every, .. } => {
+        let states = model.program.states.iter().zip(&rings).map(|(state, ring)| match &state.kind {
+            StateKind::Rows { parts, every, .. } if !ring => {
                 let width: u64 =
                     parts.iter().filter(|part| part.role == role).map(|part| u64::from(part.width)).sum();
                 width as f64 / f64::from((*every).max(1))
@@ -209,7 +214,13 @@ fn terms(model: &Model<'_>, options: &OpenOptions, n_slots: usize, n_ctx: usize)
         }
         Backend::Reference => 4.0 * (key + value + exact),
     };
-    let fixed: u64 = model.program.states.iter().map(|state| state.kind.fixed_bytes()).sum();
+    let fixed = |(state, ring): (&State, &bool)| match &state.kind {
+        StateKind::Rows { parts, window: Some(window), .. } if *ring => {
+            parts.iter().map(|part| 4 * u64::from(part.width) * u64::from(*window)).sum()
+        }
+        kind => kind.fixed_bytes(),
+    };
+    let fixed: u64 = model.program.states.iter().zip(&rings).map(fixed).sum();
     let rows = options.n_ubatch as u64;
     let widest = widest_row(model.program, model.n_vocab as u64);
     let logits = 4 * model.n_vocab as u64 * n_slots.max(1) as u64;

@@ -9,7 +9,7 @@ use super::super::weights::TensorRef;
 use super::broken;
 use bloomery_formats::dequantize_row;
 use bloomery_kernels_cpu::grouped::grouped_linear;
-use bloomery_kernels_cpu::ngram::{NgramSpec, ngram_embed};
+use bloomery_kernels_cpu::ngram::{NgramSpec, ngram_embed, read_ahead};
 use bloomery_kernels_cpu::route::weigh_given;
 use bloomery_kernels_cpu::rows::{NormSpec, layer_norm};
 use bloomery_program::op::Route;
@@ -155,6 +155,19 @@ impl Lowering<'_> {
 }
 
 impl Machine<'_> {
+    /// Asks for the table rows of a step before its first operator runs, so that the disk works meanwhile.
+    pub(crate) fn read_ahead(&self, batch: &Batch<'_>) {
+        for step in &self.lowered.steps {
+            if let Work::Lookup(LookupWork::Ngram { table, spec, .. }) = &step.work
+                && let Ok(table) = self.matrix(*table)
+            {
+                for (run, before) in batch.runs.iter().zip(batch.before) {
+                    read_ahead(spec, &table, run, batch.tokens, before);
+                }
+            }
+        }
+    }
+
     pub(crate) fn lookup(
         &self,
         work: &LookupWork,

@@ -2,12 +2,14 @@
 
 use super::super::CpuError;
 use super::super::execute::{Buffers, Held, Machine};
+use super::super::fixed::Ring;
 use super::super::lower::Lowering;
 use super::super::step::{Class, Slot, Use, Vector, Work};
 use super::broken;
-use bloomery_kernels_cpu::attention::{SeenRows, UnionSpec, attention_over_union};
+use bloomery_kernels_cpu::attention::{RowsIn, SeenRows, UnionSpec, attention_over_union};
+use bloomery_kernels_cpu::history::{as_stored, move_on};
 use bloomery_kernels_cpu::indexer::{Choice, Chosen, IndexSpec, choose};
-use bloomery_kernels_cpu::kv::{PartIndex, Run};
+use bloomery_kernels_cpu::kv::{CacheType, PartIndex, Run};
 use bloomery_kernels_cpu::pooled::{PoolSpec, PoolWeights, pool_rows};
 use bloomery_kernels_cpu::selection::Selection;
 use bloomery_program::op::{self, Attention};
@@ -21,11 +23,25 @@ pub(crate) struct SelectedBy {
     pub most: usize,
 }
 
+/// Where the rows of a store lie.
+#[derive(Debug, Clone)]
+pub(crate) enum RowsOf {
+    Pages {
+        keys: PartIndex,
+        values: PartIndex,
+    },
+    /// The step's own rows, and those before it in a sequence's block.
+    Ring {
+        rows: Slot,
+        width: usize,
+        place: Range<usize>,
+    },
+}
+
 /// Rows of a store that attention sees.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct SeenOf {
-    pub keys: PartIndex,
-    pub values: PartIndex,
+    pub rows: RowsOf,
     pub window: Option<usize>,
     pub selected: Option<SelectedBy>,
 }
@@ -58,9 +74,36 @@ pub(crate) enum WhatOf {
 
 #[derive(Debug, Clone)]
 pub(crate) enum SparseWork {
-    Attend { q: Slot, out: Slot, of: UnionOf },
-    Choose { q: Slot, weights: Option<Slot>, spec: IndexSpec, choices: Vec<ChoiceOf> },
-    Pool { x: Slot, gate: Option<Slot>, of: PoolOf, out: Slot },
+    Attend {
+        q: Slot,
+        out: Slot,
+        of: UnionOf,
+    },
+    Choose {
+        q: Slot,
+        weights: Option<Slot>,
+        spec: IndexSpec,
+        choices: Vec<ChoiceOf>,
+    },
+    Pool {
+        x: Slot,
+        gate: Option<Slot>,
+        of: PoolOf,
+        out: Slot,
+    },
+    /// The step's rows of a ring, rounded as a store rounds them.
+    Keep {
+        x: Slot,
+        width: usize,
+        cache: CacheType,
+        out: Slot,
+    },
+    /// Moves a ring on, once nothing reads it any more.
+    MoveOn {
+        rows: Slot,
+        width: usize,
+        place: Range<usize>,
+    },
 }
 
 /// A pool.
@@ -81,6 +124,7 @@ impl SparseWork {
             SparseWork::Attend { .. } => "attention",
             SparseWork::Choose { .. } => "index_score",
             SparseWork::Pool { .. } => "pool",
+            SparseWork::Keep { .. } | SparseWork::MoveOn { .. } => "append",
         }
     }
 
@@ -89,8 +133,14 @@ impl SparseWork {
         match self {
             SparseWork::Attend { q, out, of } => {
                 f(q, Use::Read);
-                let selected = of.sources.iter_mut().filter_map(|s| s.selected.as_mut());
-                selected.for_each(|s| f(&mut s.slot, Use::Read));
+                for source in &mut of.sources {
+                    if let RowsOf::Ring { rows, .. } = &mut source.rows {
+                        f(rows, Use::Read);
+                    }
+                    if let Some(selected) = &mut source.selected {
+                        f(&mut selected.slot, Use::Read);
+                    }
+                }
                 f(out, Use::Write);
             }
             SparseWork::Choose { q, weights, choices, .. } => {
@@ -108,6 +158,11 @@ impl SparseWork {
                 gate.iter_mut().for_each(|g| f(g, Use::Read));
                 f(out, Use::Write);
             }
+            SparseWork::Keep { x, out, .. } => {
+                f(x, Use::Read);
+                f(out, Use::Write);
+            }
+            SparseWork::MoveOn { rows, .. } => f(rows, Use::Read),
         }
     }
 }
@@ -121,7 +176,16 @@ impl Lowering<'_> {
         let mut sources = Vec::with_capacity(attention.sources.len());
         let mut next = 1;
         for source in &attention.sources {
-            let store = self.store(source.state)?;
+            let rows = match self.fixed.ring(source.state) {
+                None => {
+                    let store = self.store(source.state)?;
+                    RowsOf::Pages { keys: store.keys, values: store.values }
+                }
+                Some(ring) => {
+                    let kept = self.rings.get(&source.state).ok_or_else(|| broken("a ring without rows"))?;
+                    RowsOf::Ring { rows: kept.0, width: ring.width, place: ring.place.clone() }
+                }
+            };
             let selected = match source.selected {
                 true => {
                     let value = node.ins.get(next).ok_or_else(|| broken("a selection is missing"))?;
@@ -130,12 +194,7 @@ impl Lowering<'_> {
                 }
                 false => None,
             };
-            sources.push(SeenOf {
-                keys: store.keys,
-                values: store.values,
-                window: source.window.map(|w| w as usize),
-                selected,
-            });
+            sources.push(SeenOf { rows, window: source.window.map(|w| w as usize), selected });
         }
         let of = UnionOf {
             heads: attention.heads as usize,
@@ -149,7 +208,35 @@ impl Lowering<'_> {
         };
         let (q, out) = (self.operand(node, 0)?, self.result(node, 0)?);
         self.push(Work::Sparse(SparseWork::Attend { q, out, of }), node);
+        for source in &attention.sources {
+            if let Some((_, readers)) = self.rings.get_mut(&source.state) {
+                *readers -= 1;
+                self.move_on(node, source.state);
+            }
+        }
         Ok(())
+    }
+
+    /// The step's own rows of a ring.
+    pub(crate) fn keep_in_ring(&mut self, node: &Node, state: StateId, ring: &Ring, x: Slot) {
+        let (width, cache) = (ring.width, ring.cache);
+        let out = self.new_slot(Class::Rows { width });
+        let reads = |n: &Node| match &n.op {
+            Op::Attention(a) => a.sources.iter().filter(|s| s.state == state).count(),
+            _ => 0,
+        };
+        let readers = self.graph.nodes.iter().map(reads).sum();
+        self.rings.insert(state, (out, readers));
+        self.push(Work::Sparse(SparseWork::Keep { x, width, cache, out }), node);
+        self.move_on(node, state);
+    }
+
+    /// Moves a ring on if every reader is done.
+    fn move_on(&mut self, node: &Node, state: StateId) {
+        if let (Some((rows, 0)), Some(ring)) = (self.rings.get(&state).copied(), self.fixed.ring(state)) {
+            let (width, place) = (ring.width, ring.place.clone());
+            self.push_part(Work::Sparse(SparseWork::MoveOn { rows, width, place }), node);
+        }
     }
 
     fn selection(&self, value: ValueId, node: &Node) -> Result<SelectedBy, CpuError> {
@@ -264,9 +351,14 @@ impl Machine<'_> {
         match work {
             SparseWork::Attend { q, out, of } => {
                 let mut target = b.open(*out, rows);
+                let blocks: Vec<&[f32]> = held.blocks.iter().map(|block| &**block).collect();
                 let seen = |s: &SeenOf| SeenRows {
-                    keys: s.keys,
-                    values: s.values,
+                    rows: match &s.rows {
+                        RowsOf::Pages { keys, values } => RowsIn::Pages { keys: *keys, values: *values },
+                        RowsOf::Ring { rows, width, place } => {
+                            RowsIn::Ring { rows: &b.rows[rows.0], width: *width, place: place.clone() }
+                        }
+                    },
                     window: s.window,
                     selected: s.selected.map(|s| s.of(b)),
                 };
@@ -282,7 +374,7 @@ impl Machine<'_> {
                     sources: &sources,
                 };
                 let q = &b.rows[q.0];
-                attention_over_union(&cpu.pool, cpu.level, held.store, &spec, runs, q, &mut target);
+                attention_over_union(&cpu.pool, cpu.level, held.store, &spec, runs, &blocks, q, &mut target);
                 b.rows[out.0] = target;
             }
             SparseWork::Choose { q, weights, spec, choices } => {
@@ -316,6 +408,16 @@ impl Machine<'_> {
                     pool_rows(cpu, &spec, run, &b.rows[x.0], gate, history, &mut target);
                 }
                 b.rows[out.0] = target;
+            }
+            SparseWork::Keep { x, width, cache, out } => {
+                let mut target = b.open(*out, rows);
+                as_stored(&cpu.pool, *cache, rows, *width, &b.rows[x.0], &mut target);
+                b.rows[out.0] = target;
+            }
+            SparseWork::MoveOn { rows, width, place } => {
+                for (run, block) in runs.iter().zip(held.blocks.iter_mut()) {
+                    move_on(&mut block[place.clone()], *width, run, &b.rows[rows.0]);
+                }
             }
         }
     }

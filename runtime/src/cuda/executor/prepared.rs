@@ -40,7 +40,7 @@ impl Prepared {
         let graph = program.target().ok_or_else(|| CudaError::Program("there is no target graph".into()))?;
         let (specs, parts) =
             crate::cpu::executor::page_parts(program, graph, options.cache_key, options.cache_value);
-        let fixed = FixedLayout::new(program, graph);
+        let fixed = FixedLayout::new(program, graph, options.cache_key, options.cache_value);
         let to = LowerFor { parts: &parts, fixed: &fixed, max_tokens: options.max_tokens, fuse: true };
         let lowered = crate::cpu::lower::lower(program, graph, source, &to)?;
         let missing = kernel_set::missing_kernels(&lowered, source);
