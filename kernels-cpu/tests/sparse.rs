@@ -261,8 +261,17 @@ fn attention_sees_the_union_of_its_stores() {
     ];
     for (case, (sources, kv_heads, value, sinks, softcap)) in cases.into_iter().enumerate() {
         let q = values(10, TOKENS * heads * WIDTH, 1.0);
-        let spec =
-            UnionSpec { heads, kv_heads, key: WIDTH, value, scale: 0.4, softcap, sinks, sources: &sources };
+        let spec = UnionSpec {
+            heads,
+            kv_heads,
+            key: WIDTH,
+            value,
+            scale: 0.4,
+            softcap,
+            sinks,
+            sources: &sources,
+            blocks: &[],
+        };
         let mut first: Option<Vec<f32>> = None;
         for cpu in machines() {
             for chunk in [1, 7, TOKENS] {
@@ -274,16 +283,8 @@ fn attention_sees_the_union_of_its_stores() {
                     let rows = chunk.min(TOKENS - start);
                     let run = Run { first_row: start, rows, position: start, pages: &world.pages };
                     let blocks = [&block[..]];
-                    attention_over_union(
-                        &cpu.pool,
-                        cpu.level,
-                        &world.store,
-                        &spec,
-                        &[run],
-                        &blocks,
-                        &q,
-                        &mut out,
-                    );
+                    let spec = UnionSpec { blocks: &blocks, ..spec.clone() };
+                    attention_over_union(&cpu.pool, cpu.level, &world.store, &spec, &[run], &q, &mut out);
                     move_on(&mut block[kept.clone()], WIDTH, &run, &own);
                 }
                 if first.is_none() {

@@ -71,12 +71,3 @@ fn deepseek41_oracle() {
 fn a_trained_deepseek4_answers_as_elsewhere() {
     check_answers("ember-deepseek4-14m-Q4_K_M.gguf", declare);
 }
-
-#[test]
-#[ignore = "prints speed"]
-fn speed() {
-    golden::speed(
-        &bloomery_tests::golden_kit().unwrap().join("ember/ember-deepseek4-14m-Q4_K_M.gguf"),
-        declare,
-    );
-}

@@ -57,9 +57,3 @@ fn oracle() {
     check_exact(&model, &ids, CacheType::F16);
     check_cuts(&model, &ids, &[1, 3, 4, 17]);
 }
-
-#[test]
-#[ignore = "prints speed"]
-fn speed() {
-    golden::speed(&bloomery_tests::golden_kit().unwrap().join("glm5-next/tiny-glm5-next-Q8_0.gguf"), declare);
-}

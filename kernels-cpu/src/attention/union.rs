@@ -65,10 +65,11 @@ pub struct UnionSpec<'a> {
     pub sinks: Option<&'a [f32]>,
     /// The stores in order.
     pub sources: &'a [SeenRows<'a>],
+    /// The runs' blocks, for rings; none are needed without.
+    pub blocks: &'a [&'a [f32]],
 }
 
-/// Attends: `q` is `[rows, heads*key]`, `out` `[rows, heads*value]`; the stores already hold the rows' own keys and values. `blocks` are the runs'
-/// blocks, for rings; none are needed without.
+/// Attends: `q` is `[rows, heads*key]`, `out` `[rows, heads*value]`; the stores already hold the rows' own keys and values.
 ///
 /// # Panics
 /// When a length disagrees with the constants or a run's table is too short.
@@ -78,7 +79,6 @@ pub fn attention_over_union(
     store: &PageStore,
     spec: &UnionSpec<'_>,
     runs: &[Run<'_>],
-    blocks: &[&[f32]],
     q: &[f32],
     out: &mut [f32],
 ) {
@@ -99,7 +99,7 @@ pub fn attention_over_union(
                 .iter()
                 .all(|(part, width)| store.layout().part(*part).0.width >= spec.kv_heads * width),
             RowsIn::Ring { rows: own, width, .. } => {
-                let reach = source.window.is_some_and(|w| w > 0) && blocks.len() == runs.len();
+                let reach = source.window.is_some_and(|w| w > 0) && spec.blocks.len() == runs.len();
                 reach && own.len() >= rows * width && width >= spec.kv_heads * spec.key.max(spec.value)
             }
         };
@@ -125,7 +125,7 @@ pub fn attention_over_union(
             here
         });
         let Some(number) = found else { return };
-        let (run, block) = (&runs[number], blocks.get(number).copied().unwrap_or(&[]));
+        let (run, block) = (&runs[number], spec.blocks.get(number).copied().unwrap_or(&[]));
         let heads = part * per_part..group.min((part + 1) * per_part);
         SCRATCH.with_borrow_mut(|scratch| {
             level.run(AttendRow {

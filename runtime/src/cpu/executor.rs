@@ -17,6 +17,9 @@ use bloomery_kernels_cpu::kv::{Order, PAGE_TOKENS, PageLayout, PageStore, PartIn
 use bloomery_program::{Graph, Op, PartRole, Program, StateKind};
 use std::sync::Arc;
 
+/// Most values of a sequence's states of fixed size: no machine holds a terabyte for each.
+const MOST_FIXED: usize = 1 << 38;
+
 /// Runs the target graph of a program on this machine's cores.
 pub struct CpuExecutor {
     cpu: Cpu,
@@ -61,6 +64,10 @@ impl CpuExecutor {
         let graph = program.target().ok_or_else(|| CpuError::Program("there is no target graph".into()))?;
         let (specs, parts) = page_parts(program, graph, options.cache_key, options.cache_value);
         let fixed = FixedLayout::new(program, graph, options.cache_key, options.cache_value);
+        if fixed.values > MOST_FIXED {
+            let what = format!("its states of fixed size hold {} values for each sequence", fixed.values);
+            return Err(CpuError::Program(what));
+        }
         let (max_tokens, fuse) = (options.max_tokens, options.fuse);
         let to = LowerFor { parts: &parts, fixed: &fixed, max_tokens, fuse };
         let mut lowered = lower(program, graph, &*source, &to)?;

@@ -437,29 +437,3 @@ fn array_of(path: &Path, name: &str, ty: &str) -> Vec<u8> {
     let width: usize = ty[2..].parse().unwrap();
     bytes[start + 10 + header..][..width * count].to_vec()
 }
-
-pub fn speed(path: &Path, declare: Declare) {
-    let model = Model::open(path, declare, false);
-    for threads in [1, 2] {
-        let mut executor = model.executor(|o| o.threads = Some(threads));
-        let tokens: Vec<u32> = (0..512).map(|i| i * 7 % 4000).collect();
-        for _ in 0..3 {
-            let start = std::time::Instant::now();
-            logits(&mut executor, &tokens, 512, |p| p == 511);
-            let prompt = start.elapsed().as_secs_f64();
-            let sequence = executor.create().unwrap();
-            executor.run(&rows(&tokens[..128], 0, sequence, |_| false)).unwrap();
-            let start = std::time::Instant::now();
-            for i in 128..256 {
-                executor.run(&rows(&tokens[i..i + 1], i, sequence, |_| true)).unwrap();
-            }
-            let decode = start.elapsed().as_secs_f64();
-            println!(
-                "{threads} threads: prompt 512 {:.0} t/s, decode 128 {:.0} t/s",
-                512.0 / prompt,
-                128.0 / decode
-            );
-            executor.drop_sequence(sequence);
-        }
-    }
-}

@@ -372,9 +372,10 @@ impl Machine<'_> {
                     softcap: of.softcap,
                     sinks: self.vector(of.sinks),
                     sources: &sources,
+                    blocks: &blocks,
                 };
                 let q = &b.rows[q.0];
-                attention_over_union(&cpu.pool, cpu.level, held.store, &spec, runs, &blocks, q, &mut target);
+                attention_over_union(&cpu.pool, cpu.level, held.store, &spec, runs, q, &mut target);
                 b.rows[out.0] = target;
             }
             SparseWork::Choose { q, weights, spec, choices } => {
