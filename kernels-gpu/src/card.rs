@@ -212,6 +212,10 @@ impl Machine for Card {
         self.info.processors
     }
 
+    fn overlaps(&self) -> bool {
+        self.overlaps
+    }
+
     fn free_bytes(&self) -> Result<u64, GpuError> {
         self.context.bind()?;
         let (free, _) = check("cuMemGetInfo", result::mem_get_info())?;

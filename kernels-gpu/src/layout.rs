@@ -19,7 +19,8 @@ pub struct Quantized {
 }
 
 /// Bytes of the arrays of one row: quants, scales, sums.
-fn row(kind: ActivationKind, width: usize) -> [u64; 3] {
+#[must_use]
+pub fn quantized_row(kind: ActivationKind, width: usize) -> [u64; 3] {
     let groups = width.div_ceil(256) as u64;
     match kind {
         ActivationKind::Q8K => [256 * groups, 4 * groups, 32 * groups],
@@ -31,7 +32,7 @@ fn row(kind: ActivationKind, width: usize) -> [u64; 3] {
 /// Bytes of `rows` quantised rows.
 #[must_use]
 pub fn quantized_bytes(kind: ActivationKind, width: usize, rows: usize) -> u64 {
-    row(kind, width).iter().map(|bytes| (bytes * rows as u64).next_multiple_of(256)).sum()
+    quantized_row(kind, width).iter().map(|bytes| (bytes * rows as u64).next_multiple_of(256)).sum()
 }
 
 /// The arrays of `rows` quantised rows in memory of [`quantized_bytes`].
@@ -44,7 +45,7 @@ pub fn quantized(
     width: usize,
     rows: usize,
 ) -> Result<Quantized, GpuError> {
-    let [quants, scales, sums] = row(kind, width).map(|bytes| bytes * rows as u64);
+    let [quants, scales, sums] = quantized_row(kind, width).map(|bytes| bytes * rows as u64);
     let at_scales = quants.next_multiple_of(256);
     let at_sums = at_scales + scales.next_multiple_of(256);
     Ok(Quantized {

@@ -35,6 +35,11 @@ pub trait Machine: Send {
     /// Multiprocessors: launches of fewer blocks leave some idle.
     fn processors(&self) -> u32;
 
+    /// Launches that may begin early do so; whether that is faster only a clock tells.
+    fn overlaps(&self) -> bool {
+        false
+    }
+
     /// Bytes that may still be allocated.
     ///
     /// # Errors

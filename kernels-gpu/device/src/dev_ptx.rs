@@ -38,7 +38,8 @@ pub fn nctaid_x() -> u32 {
     // SAFETY: as above.
     unsafe { nvptx::_grid_dim_x() as u32 }
 }
-/// The launch behind this one may begin once every block has come here; it waits for results itself.
+/// The launch behind this one may begin once every block has come here; it waits for results itself. At a launch's end: blocks that
+/// begin earlier and wait take room from those that work.
 #[inline(always)]
 pub fn let_next_begin() {
     #[cfg(overlap)]
@@ -107,6 +108,16 @@ pub fn dp4a_us(a: u32, b: u32, c: i32) -> i32 {
     // SAFETY: arithmetic.
     unsafe {
         asm!("dp4a.u32.s32 {}, {}, {}, {};", out(reg32) d, in(reg32) a, in(reg32) b, in(reg32) c, options(pure, nomem, nostack))
+    };
+    d
+}
+/// Four of eight bytes: `which` names one in each of its low nibbles, 0 to 3 of `low`, 4 to 7 of `high`.
+#[inline(always)]
+pub fn bytes_of(low: u32, high: u32, which: u32) -> u32 {
+    let d: u32;
+    // SAFETY: arithmetic.
+    unsafe {
+        asm!("prmt.b32 {}, {}, {}, {};", out(reg32) d, in(reg32) low, in(reg32) high, in(reg32) which, options(pure, nomem, nostack))
     };
     d
 }

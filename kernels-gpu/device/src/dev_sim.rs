@@ -218,6 +218,11 @@ pub fn sqrt(x: f32) -> f32 {
 pub fn dp4a_us(a: u32, b: u32, c: i32) -> i32 {
     (0..4).fold(c, |sum, i| sum + ((a >> (8 * i)) & 0xff) as i32 * i32::from((b >> (8 * i)) as u8 as i8))
 }
+/// Four of eight bytes: `which` names one in each of its low nibbles, 0 to 3 of `low`, 4 to 7 of `high`.
+pub fn bytes_of(low: u32, high: u32, which: u32) -> u32 {
+    let all = u64::from(high) << 32 | u64::from(low);
+    (0..4).fold(0, |d, i| d | ((all >> (8 * (which >> (4 * i) & 7))) as u32 & 0xff) << (8 * i))
+}
 /// 16 aligned bytes of weights.
 ///
 /// # Safety

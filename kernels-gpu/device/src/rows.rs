@@ -1,7 +1,7 @@
 //! Row-wise work: norms, gated units, quantisation, and plain point-wise functions.
 
 use crate::dev::{ctaid_x, ctaid_y, ntid, shared, shfl_xor, sqrt, sync, tid, wait_for_launches};
-use crate::warp::{get_f32, max_u32, min_u32, tree_sum, xor_f32};
+use crate::warp::{get_f32, max_u32, tree_sum, xor_f32};
 use bloomery_formats::float::{fma, round_even};
 use bloomery_formats::half::{f16_to_f32, f32_to_f16};
 use bloomery_formats::math;
@@ -84,53 +84,100 @@ pub unsafe fn eight(values: *const f32, lane: u32) -> [f32; 8] {
 /// Quantises 256 values with one warp, eight a lane. True where one is no number.
 #[inline(always)]
 pub unsafe fn quantize_group(v: [f32; 8], lane: u32, qs: *mut i8, scale: *mut f32, sums: *mut i16) -> bool {
-    let mut largest = 0u32;
-    let mut i = 0;
-    while i < 8 {
-        let bits = v[i].to_bits() & 0x7fff_ffff;
-        largest = if bits > largest { bits } else { largest };
-        i += 1;
-    }
-    let largest = max_u32(largest);
-    // The first of the largest counts, with its sign.
-    let (mut first, mut here) = (u32::MAX, 0.0f32);
-    let mut i = 8;
-    while i > 0 {
-        i -= 1;
-        if v[i].to_bits() & 0x7fff_ffff == largest {
-            first = 8 * lane + i as u32;
-            here = v[i];
+    quantize_groups([v], lane, [(qs, scale, sums)])
+}
+
+/// Quantises `N` times 256 values with one warp, side by side; the targets are quants, scale and sums.
+#[inline(always)]
+pub unsafe fn quantize_groups<const N: usize>(
+    v: [[f32; 8]; N],
+    lane: u32,
+    to: [(*mut i8, *mut f32, *mut i16); N],
+) -> bool {
+    let mut largest = [0u32; N];
+    let mut n = 0;
+    while n < N {
+        let mut i = 0;
+        while i < 8 {
+            let bits = v[n][i].to_bits() & 0x7fff_ffff;
+            largest[n] = if bits > largest[n] { bits } else { largest[n] };
+            i += 1;
         }
+        n += 1;
     }
-    let first = min_u32(first) & 255;
-    let whole = largest >= TINY_BITS && largest < INFINITY_BITS;
-    let inverse = -127.0 / get_f32(here, first >> 3);
-    let mut words = [0u32; 2];
-    let mut sum = 0i32;
-    let mut i = 0;
-    while i < 8 {
-        let q = if whole { round_even(inverse * v[i]) as i8 } else { 0 };
-        sum += q as i32;
-        words[i / 4] |= (q as u8 as u32) << (8 * (i & 3));
-        i += 1;
+    let mut mask = 16;
+    while mask > 0 {
+        let mut n = 0;
+        while n < N {
+            let other = shfl_xor(largest[n], mask);
+            largest[n] = if other > largest[n] { other } else { largest[n] };
+            n += 1;
+        }
+        mask /= 2;
     }
-    let target = qs.add(8 * lane as usize).cast::<u32>();
-    *target = words[0];
-    *target.add(1) = words[1];
-    let sum = sum + shfl_xor(sum as u32, 1) as i32;
-    if lane & 1 == 0 {
-        *sums.add(lane as usize / 2) = sum as i16;
+    // The first of the largest counts, with its sign.
+    let (mut first, mut here) = ([u32::MAX; N], [0.0f32; N]);
+    let mut n = 0;
+    while n < N {
+        let mut i = 8;
+        while i > 0 {
+            i -= 1;
+            let is = v[n][i].to_bits() & 0x7fff_ffff == largest[n];
+            first[n] = if is { 8 * lane + i as u32 } else { first[n] };
+            here[n] = if is { v[n][i] } else { here[n] };
+        }
+        n += 1;
     }
-    if lane == 0 {
-        *scale = if whole {
-            1.0 / inverse
-        } else if largest >= INFINITY_BITS {
-            f32::NAN
-        } else {
-            0.0
-        };
+    let mut mask = 16;
+    while mask > 0 {
+        let mut n = 0;
+        while n < N {
+            let other = shfl_xor(first[n], mask);
+            first[n] = if other < first[n] { other } else { first[n] };
+            n += 1;
+        }
+        mask /= 2;
     }
-    largest > INFINITY_BITS
+    let mut sums = [0i32; N];
+    let mut inverses = [0.0f32; N];
+    let mut n = 0;
+    while n < N {
+        let whole = largest[n] >= TINY_BITS && largest[n] < INFINITY_BITS;
+        let inverse = -127.0 / get_f32(here[n], (first[n] & 255) >> 3);
+        inverses[n] = inverse;
+        let mut words = [0u32; 2];
+        let mut i = 0;
+        while i < 8 {
+            let q = if whole { round_even(inverse * v[n][i]) as i8 } else { 0 };
+            sums[n] += q as i32;
+            words[i / 4] |= (q as u8 as u32) << (8 * (i & 3));
+            i += 1;
+        }
+        let target = to[n].0.add(8 * lane as usize).cast::<u32>();
+        *target = words[0];
+        *target.add(1) = words[1];
+        n += 1;
+    }
+    let mut broken = false;
+    let mut n = 0;
+    while n < N {
+        let sum = sums[n] + shfl_xor(sums[n] as u32, 1) as i32;
+        if lane & 1 == 0 {
+            *to[n].2.add(lane as usize / 2) = sum as i16;
+        }
+        if lane == 0 {
+            *to[n].1 = if largest[n] >= TINY_BITS && largest[n] < INFINITY_BITS {
+                1.0 / inverses[n]
+            } else if largest[n] >= INFINITY_BITS {
+                f32::NAN
+            } else {
+                0.0
+            };
+        }
+        broken |= largest[n] > INFINITY_BITS;
+        n += 1;
+    }
+    broken
 }
 
 /// Quantises 32 values with one warp. True where one is no number.

@@ -273,7 +273,7 @@ fn linear_equals_the_operators_launches() {
     check('k', 256, 1, 1);
     check('b', 2080, 1, 8);
     check('b', 32, 2, 8);
-    for rows in [1, 2, 3, 4] {
+    for rows in [1, 2] {
         check('f', 1312, rows, 1);
     }
     check('f', 2048, 1, 1);
@@ -342,7 +342,7 @@ fn check_experts(
     words.extend([u64::from(gate.number), g.row_bytes as u64, ff as u64, g.at(), u.at(), 0, 0, 0]);
     words.extend([f(f32::INFINITY), f(f32::INFINITY), found_hidden.as_mut_ptr() as u64]);
     let shared =
-        row_step(gate.letter, cols) + 8 * experts.next_multiple_of(4) + 128 + 8 * used.next_multiple_of(4);
+        row_step(gate.letter, cols) + 8 * experts.next_multiple_of(16) + 128 + 8 * used.next_multiple_of(4);
     call(&format!("gate_up_few_{}", gate.letter), [3, slots as u32, 1], 256, shared, &words);
     assert_eq!(ids, found_ids, "{experts} experts, score {score}");
     assert_eq!(bits(&weights), bits(&found_weights), "{experts} experts, score {score}");
@@ -365,7 +365,7 @@ fn check_experts(
         fault.as_mut_ptr() as u64,
         0,
     ];
-    let shared = 8 * row_step(down.letter, ff) + 32 * used;
+    let shared = 8 * row_step(down.letter, ff) + 36 * used;
     call(&format!("down_few_{}", down.letter), [n.div_ceil(8) as u32, rows as u32, 1], 256, shared, &words);
     assert!(expected.iter().all(|v| v.is_finite()));
     assert_eq!(bits(&expected), bits(&found), "{} {ff}", down.name);

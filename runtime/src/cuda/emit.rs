@@ -26,8 +26,8 @@ use bloomery_kernels_gpu::layout::Quantized;
 use bloomery_kernels_gpu::{Argument, Buffer, Command, GpuError, Launch, Machine};
 use rows::RowJob;
 
-/// Steps of at most so many rows are bound by memory.
-pub(crate) const FEW_ROWS: usize = 8;
+/// Steps of at most so many rows are bound by memory. Projections take eight rows at a time.
+pub(crate) const FEW_ROWS: usize = 32;
 
 /// How many rows a step has, for the choice of kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

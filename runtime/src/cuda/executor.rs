@@ -5,6 +5,7 @@ mod prepared;
 mod step;
 
 pub(crate) use prepared::Prepared;
+pub(super) use step::apart;
 
 use super::input::InputBlock;
 use super::joins::Joins;
@@ -44,6 +45,8 @@ pub struct CudaExecutor {
     /// Recorded steps by rows and rows that want results.
     recordings: HashMap<(usize, usize), RecordingId>,
     max_recorded: usize,
+    /// Recorded launches overlap; nobody has timed it yet.
+    overlap: Option<bool>,
     admitted: Admitted,
     hidden: Vec<f32>,
     /// Logits of a step whose rows were not all in pinned memory in order.
@@ -135,6 +138,7 @@ impl CudaExecutor {
             tokens: tokens.unwrap_or(n_vocab).min(n_vocab),
             recordings: HashMap::new(),
             max_recorded: options.max_recorded,
+            overlap: None,
             admitted: Admitted::default(),
             hidden: Vec::new(),
             gathered: Vec::new(),

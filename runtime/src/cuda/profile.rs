@@ -52,11 +52,7 @@ pub(crate) fn measure(
     }
     let step = replayed(machine, &emitted.commands)?;
     let mut apart = emitted.commands.clone();
-    for command in &mut apart {
-        if let Command::Launch(launch) = command {
-            launch.overlaps = false;
-        }
-    }
+    super::executor::apart(&mut apart);
     let apart = replayed(machine, &apart)?;
     let mut operators = Vec::with_capacity(groups.len());
     for (operator, (commands, bytes)) in groups {

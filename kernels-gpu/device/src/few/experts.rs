@@ -3,12 +3,11 @@
 use super::linear::ask;
 use super::route::{Router, choose};
 use super::stage::{Input, stage_ready};
-use super::weights::{Activations, GROUPS, Q4K, Q5K, Q6K, Q80, Weights};
+use super::weights::{Activations, GROUPS, Q4K, Q5K, Q6K, Q80, Weights, in_order};
 use crate::dev::{
     copies_commit, copies_wait, ctaid_x, ctaid_y, nctaid_x, ntid, shared, sync, tid, wait_for_launches,
 };
-use crate::gemv::in_order;
-use crate::rows::{eight, function, quantize_block, quantize_group};
+use crate::rows::{eight, function, quantize_block, quantize_groups};
 use crate::warp::div;
 
 /// Gate and up matrices `[experts, ff, cols]`, of one type.
@@ -58,10 +57,13 @@ pub unsafe fn gate_up<const K: u32>(
     );
     // A broken router must not lead outside the weights.
     let expert = if expert < router.experts { expert } else { 0 };
-    copies_wait::<0>();
-    sync();
     let (warp, lane) = (tid() >> 5, tid() & 31);
     let (first, apart) = (ctaid_x() + nctaid_x() * warp, nctaid_x() * (ntid() >> 5));
+    let start = expert as usize * m.ff as usize * m.row_bytes as usize;
+    ask(m.gate.add(start), m.row_bytes, first, apart, m.ff, lane);
+    ask(m.up.add(start), m.row_bytes, first, apart, m.ff, lane);
+    copies_wait::<0>();
+    sync();
     match (K, m.ty) {
         (256, 0) => pairs::<Q4K>(&m, &input, x, expert, out, slot, first, apart, lane),
         (256, 1) => pairs::<Q5K>(&m, &input, x, expert, out, slot, first, apart, lane),
@@ -102,11 +104,11 @@ unsafe fn pairs<W: Weights>(
             next_gate = W::load(start(m.gate, next_j), next_group, cols, lane);
             next_up = W::load(start(m.up, next_j), next_group, cols, lane);
         }
-        let left = if groups - group < GROUPS { groups - group } else { GROUPS };
+        let left = groups - group;
         let [value] = W::values::<1>(&gate, x, group, cols, lane);
-        g = in_order(g, value, left, 8);
+        g = in_order(g, value, left);
         let [value] = W::values::<1>(&up, x, group, cols, lane);
-        u = in_order(u, value, left, 8);
+        u = in_order(u, value, left);
         if next_group == 0 {
             if lane == 0 {
                 let at = expert as usize * m.ff as usize + j as usize;
@@ -174,6 +176,17 @@ pub unsafe fn down<const K: u32>(
         step: x.step,
     };
     let end = if m.n - first < TILE { m.n } else { first + TILE };
+    // What the end needs is asked for at the beginning.
+    let factors = shared().add((results_at + used * TILE * 4) as usize).cast::<f32>();
+    let mut i = tid();
+    while i < used {
+        *factors.add(i as usize) = *weights.add((row * used + i) as usize);
+        i += ntid();
+    }
+    let mut left = 0.0f32;
+    if tid() < end - first && !residual.is_null() {
+        left = *residual.add((row * m.n + first + tid()) as usize);
+    }
     let mut base = 0;
     while base < used {
         let rank = base + warp;
@@ -189,20 +202,20 @@ pub unsafe fn down<const K: u32>(
         let values = hidden.add((slot * m.ff) as usize);
         let mut broken = false;
         let mut g = 0;
-        let mut v = if K == 256 { eight(values, lane) } else { [0.0; 8] };
         while K == 256 && g * 256 < m.ff {
-            // The next group is on its way while one is quantised.
-            let next = if (g + 1) * 256 < m.ff { g + 1 } else { g };
-            let later = eight(values.add(256 * next as usize), lane);
-            broken |= quantize_group(
-                v,
-                lane,
-                shared().add((here.quants + 256 * g) as usize).cast(),
-                shared().add((here.scales + 4 * g) as usize).cast(),
-                shared().add((here.sums + 32 * g) as usize).cast(),
-            );
-            v = later;
-            g += 1;
+            // Two groups side by side: each is a long chain.
+            let other = if (g + 1) * 256 < m.ff { g + 1 } else { g };
+            let v =
+                [eight(values.add(256 * g as usize), lane), eight(values.add(256 * other as usize), lane)];
+            let places = [g, other].map(|g| {
+                (
+                    shared().add((here.quants + 256 * g) as usize).cast(),
+                    shared().add((here.scales + 4 * g) as usize).cast(),
+                    shared().add((here.sums + 32 * g) as usize).cast(),
+                )
+            });
+            broken |= quantize_groups(v, lane, places);
+            g += 2;
         }
         let mut b = 0;
         while K == 32 && b * 32 < m.ff {
@@ -240,12 +253,12 @@ pub unsafe fn down<const K: u32>(
         let mut sum = 0.0f32;
         let mut rank = 0;
         while rank < used {
-            sum += *weights.add((row * used + rank) as usize) * *results.add((rank * TILE + i) as usize);
+            sum += *factors.add(rank as usize) * *results.add((rank * TILE + i) as usize);
             rank += 1;
         }
         let at = (row * m.n + first + i) as usize;
         if !residual.is_null() {
-            sum += *residual.add(at);
+            sum += left;
         }
         *out.add(at) = sum;
     }
@@ -263,30 +276,40 @@ unsafe fn tile<W: Weights>(
     lane: u32,
 ) {
     let groups = m.ff.div_ceil(256);
-    let start = |i: u32| w.add(i as usize * m.row_bytes as usize);
+    // A row past the end repeats the last.
+    let start = |i: u32| w.add(if i < end { i } else { end - 1 } as usize * m.row_bytes as usize);
     let (mut i, mut group) = (first, 0);
-    let mut fragment = W::load(start(i), 0, m.ff, lane);
-    let mut sum = 0.0f32;
+    let mut a = W::load(start(i), 0, m.ff, lane);
+    let mut b = W::load(start(i + 1), 0, m.ff, lane);
+    let mut sums = [0.0f32; 2];
     loop {
         let (mut next_i, mut next_group) = (i, group + GROUPS);
         if next_group >= groups {
-            (next_i, next_group) = (i + 1, 0);
+            (next_i, next_group) = (i + 2, 0);
         }
-        let next = if next_i < end { W::load(start(next_i), next_group, m.ff, lane) } else { fragment };
-        let [value] = W::values::<1>(&fragment, x, group, m.ff, lane);
-        sum = in_order(sum, value, if groups - group < GROUPS { groups - group } else { GROUPS }, 8);
+        let (mut next_a, mut next_b) = (a, b);
+        if next_i < end {
+            next_a = W::load(start(next_i), next_group, m.ff, lane);
+            next_b = W::load(start(next_i + 1), next_group, m.ff, lane);
+        }
+        let left = groups - group;
+        let [value] = W::values::<1>(&a, x, group, m.ff, lane);
+        let [other] = W::values::<1>(&b, x, group, m.ff, lane);
+        sums[0] = in_order(sums[0], value, left);
+        sums[1] = in_order(sums[1], other, left);
         if next_group == 0 {
-            if lane == 0 {
+            if lane < 2 && i + lane < end {
+                let mut sum = if lane == 0 { sums[0] } else { sums[1] };
                 if !bias.is_null() {
-                    sum += *bias.add(i as usize);
+                    sum += *bias.add((i + lane) as usize);
                 }
-                *results.add((i - first) as usize) = sum;
+                *results.add((i + lane - first) as usize) = sum;
             }
-            sum = 0.0;
+            sums = [0.0; 2];
             if next_i >= end {
                 return;
             }
         }
-        (i, group, fragment) = (next_i, next_group, next);
+        (i, group, a, b) = (next_i, next_group, next_a, next_b);
     }
 }

@@ -1,9 +1,9 @@
 //! Projections of few rows: up to three matrices in one launch, every weight read once for all rows.
 
 use super::stage::{Input, stage, stage_weights};
-use super::weights::{Activations, Floats, GROUPS, Q4K, Q5K, Q6K, Q80, Weights};
+use super::weights::{Activations, Floats, GROUPS, Q4K, Q5K, Q6K, Q80, Weights, in_order};
 use crate::dev::{ctaid_x, ntid, prefetch, tid, wait_for_launches};
-use crate::gemv::{BF16, F16, F32, in_order};
+use crate::gemv::{BF16, F16, F32};
 
 /// A matrix, and where its products go.
 #[derive(Clone, Copy)]
@@ -98,24 +98,39 @@ unsafe fn products<W: Weights, const R: usize>(
         return;
     }
     let (cols, groups) = (input.cols, input.cols.div_ceil(256));
-    let (mut row, mut group) = (first, 0);
-    let start = |row: u32| m.w.add(row as usize * m.row_bytes as usize);
-    let mut fragment = W::load(start(row), 0, cols, lane);
+    let read = |(row, group): (u32, u32)| {
+        // Past the end the last row is read again, and not used.
+        let row = if row < m.n { row } else { first };
+        W::load(m.w.add(row as usize * m.row_bytes as usize), group, cols, lane)
+    };
+    let behind = |(row, group): (u32, u32)| match group + GROUPS < groups {
+        true => (row, group + GROUPS),
+        false => (row + apart, 0),
+    };
+    let mut place = (first, 0);
+    let mut next_place = behind(place);
+    let mut fragment = read(place);
+    let mut next = if W::DEEP { read(next_place) } else { fragment };
     let mut sums = [0.0f32; R];
     loop {
-        let (mut next_row, mut next_group) = (row, group + GROUPS);
-        if next_group >= groups {
-            (next_row, next_group) = (row + apart, 0);
-        }
-        let next = if next_row < m.n { W::load(start(next_row), next_group, cols, lane) } else { fragment };
+        let (row, group) = place;
+        let later_place = behind(next_place);
+        let later = if !W::DEEP {
+            next = if next_place.0 < m.n { read(next_place) } else { fragment };
+            next
+        } else if later_place.0 < m.n {
+            read(later_place)
+        } else {
+            next
+        };
         let values = W::values::<R>(&fragment, x, group, cols, lane);
         let left = groups - group;
         let mut r = 0;
         while r < R {
-            sums[r] = in_order(sums[r], values[r], if left < GROUPS { left } else { GROUPS }, 8);
+            sums[r] = in_order(sums[r], values[r], left);
             r += 1;
         }
-        if next_group == 0 {
+        if next_place.1 == 0 {
             let mut r = 0;
             while r < R {
                 if lane == r as u32 && lane < input.rows {
@@ -132,10 +147,11 @@ unsafe fn products<W: Weights, const R: usize>(
                 sums[r] = 0.0;
                 r += 1;
             }
-            if next_row >= m.n {
+            if next_place.0 >= m.n {
                 return;
             }
         }
-        (row, group, fragment) = (next_row, next_group, next);
+        (place, next_place) = (next_place, later_place);
+        (fragment, next) = (next, later);
     }
 }

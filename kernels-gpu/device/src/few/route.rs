@@ -20,11 +20,24 @@ pub struct Router {
     pub step: u32,
 }
 
+/// Sixteen values of shared memory, all read before the first is used.
+#[inline(always)]
+unsafe fn sixteen(at: u32) -> [f32; 16] {
+    let quads = [shared16(at), shared16(at + 16), shared16(at + 32), shared16(at + 48)];
+    let mut v = [0.0f32; 16];
+    let mut i = 0;
+    while i < 16 {
+        v[i] = f32::from_bits(quads[i / 4][i % 4]);
+        i += 1;
+    }
+    v
+}
+
 /// The expert of one rank of a row, and its weight. `ids` and `weights`, where they are not null, take those of all ranks. All threads
 /// of the block come here; `at` is a multiple of 16.
 ///
 /// # Safety
-/// Every pointer is null or leads to what the shapes say; shared memory from `at` on is free: eight bytes for every expert and rank, and 128.
+/// Every pointer is null or leads to what the shapes say; shared memory from `at` on is free: eight bytes for every expert, in sixteens, eight for every rank, in fours, and 128.
 #[inline(always)]
 pub unsafe fn choose(
     r: &Router,
@@ -35,7 +48,7 @@ pub unsafe fn choose(
     weights: *mut f32,
 ) -> (u32, f32) {
     let (experts, used) = (r.experts, r.used);
-    let padded = experts.next_multiple_of(4);
+    let padded = experts.next_multiple_of(16);
     let choices_at = at + 4 * padded;
     let warps_at = choices_at + 4 * padded;
     let ids_at = warps_at + 128;
@@ -98,14 +111,14 @@ pub unsafe fn choose(
     if r.score == 0 {
         sum = 0.0;
         let mut e = 0;
-        while e + 4 <= experts {
-            let v = shared16(at + 4 * e);
+        while e + 16 <= experts {
+            let v = sixteen(at + 4 * e);
             let mut k = 0;
-            while k < 4 {
-                sum += f32::from_bits(v[k]);
+            while k < 16 {
+                sum += v[k];
                 k += 1;
             }
-            e += 4;
+            e += 16;
         }
         while e < experts {
             sum += f32::from_bits(shared4(at + 4 * e));
@@ -137,14 +150,15 @@ pub unsafe fn choose(
         let mut before = 0;
         let mut other = 0;
         while other < padded {
-            let v = shared16(choices_at + 4 * other);
+            let v = sixteen(choices_at + 4 * other);
             let mut k = 0;
-            while k < 4 {
-                let (v, o) = (f32::from_bits(v[k]), other + k as u32);
-                before += (v > mine || v == mine && o < e) as u32;
+            while k < 16 {
+                // Without branches: a hundred of them cost more than all else here.
+                let (above, same) = ((v[k] > mine) as u32, (v[k] == mine) as u32);
+                before += above | same & (other + (k as u32) < e) as u32;
                 k += 1;
             }
-            other += 4;
+            other += 16;
         }
         if before < used && !mine.is_nan() {
             *place(ids_at, before) = f32::from_bits(e);

@@ -1,8 +1,8 @@
 //! Activations into shared memory, in the form that weights multiply: as they are, quantised, or normed and quantised.
 
 use super::weights::Activations;
-use crate::dev::{copies_commit, copies_wait, copy4, copy16, ntid, shared, sync, tid};
-use crate::rows::{eight, inverse_rms, quantize_block, quantize_group};
+use crate::dev::{copies_commit, copies_wait, copy4, copy16, ntid, shared, shared4, shared16, sync, tid};
+use crate::rows::{inverse_rms, quantize_block, quantize_group};
 
 /// How activations come.
 pub const READY: u32 = 0;
@@ -124,6 +124,58 @@ fn weights_at<const K: u32, const R: usize>(cols: u32) -> u32 {
     values_at::<K, R>(cols) + if K == 0 { 0 } else { 4 * cols.next_multiple_of(256) }
 }
 
+/// A row's values in shared memory, normed as they are read.
+#[derive(Clone, Copy)]
+struct Normed {
+    values: u32,
+    weights: u32,
+    inverse: f32,
+    mode: u32,
+    weighted: bool,
+}
+
+impl Normed {
+    #[inline(always)]
+    unsafe fn one(&self, i: u32) -> f32 {
+        let v = f32::from_bits(shared4(self.values + 4 * i));
+        if self.mode != NORM {
+            return v;
+        }
+        let v = v * self.inverse;
+        if self.weighted { v * f32::from_bits(shared4(self.weights + 4 * i)) } else { v }
+    }
+    /// Eight from a multiple of eight on.
+    #[inline(always)]
+    unsafe fn eight(&self, i: u32) -> [f32; 8] {
+        let quads = [shared16(self.values + 4 * i), shared16(self.values + 4 * i + 16)];
+        let mut v = [0.0f32; 8];
+        let mut k = 0;
+        while k < 8 {
+            v[k] = f32::from_bits(quads[k / 4][k % 4]);
+            k += 1;
+        }
+        if self.mode != NORM {
+            return v;
+        }
+        let mut factors = [1.0f32; 8];
+        if self.weighted {
+            let quads = [shared16(self.weights + 4 * i), shared16(self.weights + 4 * i + 16)];
+            let mut k = 0;
+            while k < 8 {
+                factors[k] = f32::from_bits(quads[k / 4][k % 4]);
+                k += 1;
+            }
+        }
+        let mut k = 0;
+        while k < 8 {
+            v[k] = v[k] * self.inverse;
+            v[k] = if self.weighted { v[k] * factors[k] } else { v[k] };
+            k += 1;
+        }
+        v
+    }
+}
+
 /// All rows, from the start of shared memory. Ends with a barrier. `leaves`: this block writes what others read.
 ///
 /// # Safety
@@ -134,7 +186,7 @@ pub unsafe fn stage<const K: u32, const R: usize>(input: &Input, leaves: bool) -
     let all = Activations::new::<K>(0, input.cols);
     let (cols, groups) = (input.cols, input.cols.div_ceil(256));
     let (warp, lane, warps) = (tid() >> 5, tid() & 31, ntid() >> 5);
-    let weights = shared().add(weights_at::<K, R>(cols) as usize).cast::<f32>();
+    let weighted = !input.weight.is_null();
     let mut r = 0;
     while r < R as u32 {
         if r >= input.rows {
@@ -156,41 +208,41 @@ pub unsafe fn stage<const K: u32, const R: usize>(input: &Input, leaves: bool) -
         if input.mode == NORM {
             // Every warp for itself: cheaper than a barrier more.
             inverse = inverse_rms(values, cols, input.eps, lane);
+            if K == 0 {
+                sync();
+            }
+        }
+        let of =
+            Normed { values: at, weights: weights_at::<K, R>(cols), inverse, mode: input.mode, weighted };
+        let mut broken = false;
+        if K == 0 || leaves && (!input.out.is_null() || !input.plain.is_null()) {
+            let mut i = tid();
+            while i < cols {
+                let v = of.one(i);
+                broken |= v.is_nan();
+                if leaves && !input.out.is_null() {
+                    *input.out.add((r * cols + i) as usize) = v;
+                }
+                if leaves && !input.plain.is_null() {
+                    *input.plain.add((r * cols + i) as usize) = v;
+                }
+                if K == 0 {
+                    *values.add(i as usize) = v;
+                }
+                i += ntid();
+            }
+        }
+        let of = if K == 0 { Normed { mode: READY, ..of } } else { of };
+        if K == 0 {
             sync();
         }
-        let mut i = tid();
-        let mut broken = false;
-        while i < cols {
-            let mut v = *values.add(i as usize);
-            broken |= v.is_nan();
-            if input.mode == NORM {
-                v *= inverse;
-                if !input.weight.is_null() {
-                    v *= *weights.add(i as usize);
-                }
-                *values.add(i as usize) = v;
-            }
-            if leaves && !input.out.is_null() {
-                *input.out.add((r * cols + i) as usize) = v;
-            }
-            if leaves && !input.plain.is_null() {
-                *input.plain.add((r * cols + i) as usize) = v;
-            }
-            i += ntid();
-        }
-        if leaves && broken && !input.fault.is_null() {
-            *input.fault = 1;
-            *input.fault.add(1) = input.step;
-            *input.fault.add(2) = r;
-        }
-        sync();
         if K == 256 || leaves && !input.qs.is_null() {
             let mut g = warp;
             while g * 256 < cols {
-                let v = eight(values.add(256 * g as usize), lane);
+                let v = of.eight(256 * g + 8 * lane);
                 let at = (r * groups + g) as usize;
                 if K == 256 {
-                    quantize_group(
+                    broken |= quantize_group(
                         v,
                         lane,
                         shared().add((here.quants + 256 * g) as usize).cast(),
@@ -213,10 +265,10 @@ pub unsafe fn stage<const K: u32, const R: usize>(input: &Input, leaves: bool) -
         if K == 32 || leaves && !input.qs32.is_null() {
             let mut b = warp;
             while b * 32 < cols {
-                let v = *values.add((32 * b + lane) as usize);
+                let v = of.one(32 * b + lane);
                 let at = (r * groups * 8 + b) as usize;
                 if K == 32 {
-                    quantize_block(
+                    broken |= quantize_block(
                         v,
                         lane,
                         shared().add((here.quants + 32 * b) as usize).cast(),
@@ -235,6 +287,11 @@ pub unsafe fn stage<const K: u32, const R: usize>(input: &Input, leaves: bool) -
                 }
                 b += warps;
             }
+        }
+        if leaves && broken && !input.fault.is_null() {
+            *input.fault = 1;
+            *input.fault.add(1) = input.step;
+            *input.fault.add(2) = r;
         }
         if R > 1 {
             // The next row's values come to the same place.

@@ -1,9 +1,9 @@
 //! Weight types that few rows read from the file's own layout: four groups of 256 columns at a time, a lane's share in registers
 //! before anything is multiplied.
 
-use crate::dev::{dp4a_us, half, load2, load4, load16, shared, shared2, shared4, shared16};
+use crate::dev::{bytes_of, dp4a_us, half, load2, load4, load16, shared, shared2, shared4, shared16};
 use crate::gemv::{Float, join_lanes};
-use crate::warp::sum_i32;
+use crate::warp::{get_f32, sum_i32};
 use bloomery_formats::float::fma;
 use bloomery_formats::join::{block_term, group_value, group_value_with_min};
 
@@ -64,6 +64,8 @@ impl Activations {
 pub trait Weights {
     /// A lane's share of four groups.
     type Fragment: Copy;
+    /// Two fragments are on their way while one is multiplied, where registers allow.
+    const DEEP: bool;
     /// Reads groups `first..first + 4` of a row of `cols` columns; those past the end repeat one that is there.
     ///
     /// # Safety
@@ -140,6 +142,7 @@ unsafe fn with_minima<const R: usize>(
 pub struct Q4K;
 impl Weights for Q4K {
     type Fragment = ([u32; 4], [u32; 4]);
+    const DEEP: bool = true;
     #[inline(always)]
     unsafe fn load(row: *const u8, first: u32, cols: u32, lane: u32) -> Self::Fragment {
         let w = row.add(block(first, cols, lane) as usize * 144);
@@ -168,6 +171,7 @@ impl Weights for Q4K {
 pub struct Q5K;
 impl Weights for Q5K {
     type Fragment = ([u32; 4], [u32; 4], [u32; 4]);
+    const DEEP: bool = true;
     #[inline(always)]
     unsafe fn load(row: *const u8, first: u32, cols: u32, lane: u32) -> Self::Fragment {
         let w = row.add(block(first, cols, lane) as usize * 176);
@@ -201,11 +205,6 @@ unsafe fn load16_of_words(p: *const u8) -> [u32; 5] {
     let p = (p as usize & !3) as *const u8;
     [load4(p), load4(p.add(4)), load4(p.add(8)), load4(p.add(12)), load4(p.add(16))]
 }
-#[inline(always)]
-fn shifted(w: &[u32; 5], i: usize, shift: u32) -> u32 {
-    ((((w[i + 1] as u64) << 32) | w[i] as u64) >> shift) as u32
-}
-
 /// Q6_K: a lane takes a sub-block of low nibbles and the one of high nibbles in the same bytes.
 pub struct Q6K;
 #[derive(Clone, Copy)]
@@ -214,10 +213,12 @@ pub struct Sixth {
     qh: [u32; 5],
     scales: (i8, i8),
     d: u16,
-    shift: u32,
+    /// Which bytes of two words are one of the row's.
+    which: u32,
 }
 impl Weights for Q6K {
     type Fragment = Sixth;
+    const DEEP: bool = true;
     #[inline(always)]
     unsafe fn load(row: *const u8, first: u32, cols: u32, lane: u32) -> Sixth {
         let w = row.add(block(first, cols, lane) as usize * 210);
@@ -229,7 +230,7 @@ impl Weights for Q6K {
             qh: load16_of_words(w.add(128 + 32 * side + 16 * second)),
             scales: (*w.add(192 + j).cast::<i8>(), *w.add(196 + j).cast::<i8>()),
             d: load2(w.add(208)),
-            shift: (w as usize as u32 & 2) * 8,
+            which: if w as usize & 2 != 0 { 0x5432 } else { 0x3210 },
         }
     }
     #[inline(always)]
@@ -247,7 +248,8 @@ impl Weights for Q6K {
         let (mut low, mut high) = ([0u32; 4], [0u32; 4]);
         let mut i = 0;
         while i < 4 {
-            let (ql, qh) = (shifted(&f.ql, i, f.shift), shifted(&f.qh, i, f.shift) >> (2 * part));
+            let ql = bytes_of(f.ql[i], f.ql[i + 1], f.which);
+            let qh = bytes_of(f.qh[i], f.qh[i + 1], f.which) >> (2 * part);
             low[i] = ql & 0x0f0f_0f0f | (qh & 0x0303_0303) << 4;
             high[i] = (ql >> 4) & 0x0f0f_0f0f | (qh & 0x3030_3030);
             i += 1;
@@ -280,6 +282,7 @@ impl Weights for Q6K {
 pub struct Q80;
 impl Weights for Q80 {
     type Fragment = ([u32; 9], u32);
+    const DEEP: bool = true;
     #[inline(always)]
     unsafe fn load(row: *const u8, first: u32, cols: u32, lane: u32) -> Self::Fragment {
         let (b, blocks) = (8 * first + lane, cols / 32);
@@ -307,9 +310,8 @@ impl Weights for Q80 {
         let mut q = [0u32; 8];
         let mut i = 0;
         while i < 8 {
-            let across = f.0[i] >> 16 | f.0[i + 1] << 16;
             // Signed weights as unsigned ones around 128.
-            q[i] = if f.1 != 0 { f.0[i + 1] } else { across } ^ 0x8080_8080;
+            q[i] = bytes_of(f.0[i], f.0[i + 1], if f.1 != 0 { 0x7654 } else { 0x5432 }) ^ 0x8080_8080;
             i += 1;
         }
         let d = half(if f.1 != 0 { f.0[0] >> 16 } else { f.0[0] } as u16);
@@ -339,13 +341,18 @@ impl Weights for Q80 {
 pub struct Floats<F>(F);
 impl<F: Float> Weights for Floats<F> {
     type Fragment = [[f32; 8]; 4];
+    const DEEP: bool = false;
     #[inline(always)]
     unsafe fn load(row: *const u8, first: u32, cols: u32, lane: u32) -> [[f32; 8]; 4] {
         let start = 256 * (first + (lane >> 3)) + (lane & 7);
         let mut f = [[0.0f32; 8]; 4];
+        let whole = 256 * (first + GROUPS) <= cols;
         let mut j = 0;
         while j < 4 {
-            f[j] = eight::<F>(row, start + 64 * j as u32, cols);
+            f[j] = match whole {
+                true => eight::<F, true>(row, start + 64 * j as u32, cols),
+                false => eight::<F, false>(row, start + 64 * j as u32, cols),
+            };
             j += 1;
         }
         f
@@ -359,6 +366,7 @@ impl<F: Float> Weights for Floats<F> {
         lane: u32,
     ) -> [f32; R] {
         let start = 256 * (first + (lane >> 3)) + (lane & 7);
+        let whole = 256 * (first + GROUPS) <= cols;
         let mut out = [0.0f32; R];
         let mut r = 0;
         while r < R {
@@ -366,7 +374,10 @@ impl<F: Float> Weights for Floats<F> {
             let mut chain = 0.0f32;
             let mut j = 0;
             while j < 4 {
-                chain = along(&f[j], values, start + 64 * j as u32, cols, chain);
+                chain = match whole {
+                    true => along::<true>(&f[j], values, start + 64 * j as u32, cols, chain),
+                    false => along::<false>(&f[j], values, start + 64 * j as u32, cols, chain),
+                };
                 j += 1;
             }
             // A chain's missing last value counts as zero times zero, which changes only the sign of a zero.
@@ -377,27 +388,43 @@ impl<F: Float> Weights for Floats<F> {
     }
 }
 
-/// Every eighth weight of a row from `start` on, zero past its end.
+/// Every eighth weight of a row from `start` on, zero past its end; `WHOLE`: none is past it.
 #[inline(always)]
-unsafe fn eight<F: Float>(row: *const u8, start: u32, cols: u32) -> [f32; 8] {
+unsafe fn eight<F: Float, const WHOLE: bool>(row: *const u8, start: u32, cols: u32) -> [f32; 8] {
     let mut f = [0.0f32; 8];
     let mut i = 0;
     while i < 8 {
         let c = start + 8 * i as u32;
-        f[i] = if c < cols { F::weight(row.add(c as usize * F::BYTES)) } else { 0.0 };
+        f[i] = if WHOLE || c < cols { F::weight(row.add(c as usize * F::BYTES)) } else { 0.0 };
         i += 1;
     }
     f
 }
 /// A chain goes on over eight weights.
 #[inline(always)]
-unsafe fn along(f: &[f32; 8], values: *const f32, start: u32, cols: u32, mut chain: f32) -> f32 {
+unsafe fn along<const WHOLE: bool>(
+    f: &[f32; 8],
+    values: *const f32,
+    start: u32,
+    cols: u32,
+    mut chain: f32,
+) -> f32 {
     let mut i = 0;
     while i < 8 {
         let c = start + 8 * i as u32;
-        let v = if c < cols { *values.add(c as usize) } else { 0.0 };
+        let v = if WHOLE || c < cols { *values.add(c as usize) } else { 0.0 };
         chain = fma(f[i], v, chain);
         i += 1;
     }
     chain
+}
+
+/// Values of lanes 0, 8, 16 and 24, the first `count` of them, added in order to `row`: all are fetched before one is added.
+#[inline(always)]
+pub fn in_order(row: f32, value: f32, count: u32) -> f32 {
+    let v = [get_f32(value, 0), get_f32(value, 8), get_f32(value, 16), get_f32(value, 24)];
+    let row = row + v[0];
+    let row = if count > 1 { row + v[1] } else { row };
+    let row = if count > 2 { row + v[2] } else { row };
+    if count > 3 { row + v[3] } else { row }
 }

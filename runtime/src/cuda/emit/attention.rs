@@ -108,7 +108,8 @@ impl Emitter<'_> {
         self.launch("heads_prepare", grid, 128, 4 * 512 * 4, arguments, label)
     }
 
-    /// Attention of any number of rows, one block for a row and a key head; heads of up to 192 values.
+    /// Attention of any number of rows, one block for a row and a key head. A few dozen rows may be as many sequences, each with keys for
+    /// many blocks: they are spread, as are heads of more than 192 values.
     pub(super) fn attend(
         &mut self,
         index: u32,
@@ -119,7 +120,8 @@ impl Emitter<'_> {
     ) -> Result<()> {
         let b = self.buffers;
         let (keys, values) = (b.sizes().part(of.keys), b.sizes().part(of.values));
-        let Some(size) = [32, 64, 96, 128, 192].into_iter().find(|size| of.value <= *size) else {
+        let size = [32, 64, 96, 128, 192].into_iter().find(|size| of.value <= *size);
+        let Some(size) = size.filter(|_| rows > 2 * SPREAD_ROWS) else {
             for first in (0..rows).step_by(SPREAD_ROWS) {
                 let part = first..rows.min(first + SPREAD_ROWS);
                 self.few_attend(index, (rows, part), (q, out), of, true, &[])?;

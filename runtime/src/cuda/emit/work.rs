@@ -7,8 +7,8 @@ use bloomery_kernels_gpu::layout;
 
 /// Keys of a span of attention: `SPAN` pages in the device crate.
 pub(crate) const SPAN_TOKENS: usize = 128;
-/// Steps of at most so many rows spread the spans of a row over blocks.
-pub(crate) const SPREAD_ROWS: usize = 8;
+/// Rows whose spans are spread over blocks at a time.
+pub(crate) const SPREAD_ROWS: usize = 32;
 
 /// Bytes that a step's kernels work in, for so many rows.
 pub(crate) fn work_bytes(step: &Step, rows: usize, options: &CudaOptions) -> u64 {

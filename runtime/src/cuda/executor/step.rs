@@ -4,8 +4,18 @@ use super::super::emit::{Emitted, Emitter};
 use super::CudaExecutor;
 use crate::cpu::step::Work;
 use crate::executor::{Row, SequenceError, StepError, StepOutput};
-use bloomery_kernels_gpu::{Command, GpuError};
+use bloomery_kernels_gpu::{Command, GpuError, RecordingId};
 use std::ops::Range;
+use std::time::Duration;
+
+/// Every launch waits for the end of the one before.
+pub(in super::super) fn apart(commands: &mut [Command]) {
+    for command in commands {
+        if let Command::Launch(launch) = command {
+            launch.overlaps = false;
+        }
+    }
+}
 
 impl CudaExecutor {
     /// The launches of a range of steps for this size, with what each is for.
@@ -60,12 +70,39 @@ impl CudaExecutor {
             Some(known) => *known,
             None => {
                 let commands = self.commands(rows, tail)?;
-                let recording = self.machine.record(&commands)?;
+                let recording = self.record(commands)?;
                 self.recordings.insert((rows, tail), recording);
                 recording
             }
         };
         self.machine.replay(recording)
+    }
+
+    /// Records a step. The first one is timed with launches that overlap and without, and the faster way is kept: a replayed step
+    /// writes what it wrote before.
+    fn record(&mut self, mut commands: Vec<Command>) -> Result<RecordingId, GpuError> {
+        match self.overlap {
+            None if self.machine.overlaps() => {
+                let together = self.machine.record(&commands)?;
+                apart(&mut commands);
+                let alone = self.machine.record(&commands)?;
+                let mut best = [Duration::MAX; 2];
+                for _ in 0..4 {
+                    for (recording, best) in [together, alone].into_iter().zip(&mut best) {
+                        *best = (*best).min(self.machine.time(recording, 2)?);
+                    }
+                }
+                let faster = best[0] < best[1];
+                tracing::debug!(together = ?best[0] / 2, apart = ?best[1] / 2, "time of a recorded step");
+                self.overlap = Some(faster);
+                Ok(if faster { together } else { alone })
+            }
+            Some(true) => self.machine.record(&commands),
+            _ => {
+                apart(&mut commands);
+                self.machine.record(&commands)
+            }
+        }
     }
 
     /// A further turn of the tail: rows `done ..` of those that want results. The steps before the tail stand.

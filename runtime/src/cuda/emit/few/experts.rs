@@ -15,11 +15,11 @@ const WARPS: usize = 8;
 
 /// Shared memory of the router inside a block.
 fn route_shared(of: &RouteOf) -> usize {
-    8 * of.experts.next_multiple_of(4) + 128 + 8 * of.used.next_multiple_of(4)
+    8 * of.experts.next_multiple_of(16) + 128 + 8 * of.used.next_multiple_of(4)
 }
 
 fn down_shared(kind: ActivationKind, of: &ExpertsOf) -> usize {
-    WARPS * row_bytes(kind, of.spec.ff) + 4 * TILE * of.used
+    WARPS * row_bytes(kind, of.spec.ff) + 4 * (TILE + 1) * of.used
 }
 
 impl Emitter<'_> {

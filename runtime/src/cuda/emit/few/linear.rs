@@ -5,8 +5,9 @@ use super::super::{Emitter, Label, Result};
 use crate::cpu::step::{NormOf, Vector};
 use crate::cpu::weights::TensorRef;
 use bloomery_formats::{ActivationKind, WeightType};
-use bloomery_kernels_gpu::layout::Quantized;
+use bloomery_kernels_gpu::layout::{self, Quantized};
 use bloomery_kernels_gpu::{Argument, Buffer};
+use std::ops::Range;
 
 /// Threads of a block.
 pub(super) const THREADS: u32 = 256;
@@ -16,6 +17,8 @@ const WARPS: usize = 8;
 pub(super) const MOST_SHARED: usize = 96 << 10;
 /// Matrices of a launch.
 pub(super) const MOST_MATRICES: usize = 3;
+/// Rows of floats of a launch; more go one by one, in the operator's own launch.
+const FLOAT_ROWS: usize = 2;
 /// Rows that every block norms for itself; more are normed once, in a launch of their own.
 pub(super) const NORMED_ROWS: usize = 2;
 
@@ -67,10 +70,21 @@ pub(super) fn per_block(rows: usize, blocks: usize) -> usize {
     if per > WARPS { per.next_multiple_of(WARPS) } else { per }
 }
 
-/// Rows that an instance of the kernel multiplies at once, for floats up to four.
-fn instance(kind: ActivationKind, rows: usize) -> Option<usize> {
-    let most = if kind == ActivationKind::F32 { 4 } else { 8 };
-    [1, 2, 4, 8].into_iter().find(|n| rows <= *n).filter(|n| *n <= most)
+/// Rows that an instance of the kernel multiplies at once; of more rows, those of one launch.
+fn instance(kind: ActivationKind, rows: usize) -> usize {
+    let most = if kind == ActivationKind::F32 { FLOAT_ROWS } else { 8 };
+    rows.max(1).next_power_of_two().min(most)
+}
+
+/// The arrays of some of `rows` quantised rows.
+fn part(arrays: Quantized, kind: ActivationKind, cols: usize, rows: &Range<usize>) -> Result<Quantized> {
+    let [quants, scales, sums] = layout::quantized_row(kind, cols);
+    let of = |buffer: Buffer, bytes: u64| buffer.part(bytes * rows.start as u64, bytes * rows.len() as u64);
+    Ok(Quantized {
+        quants: of(arrays.quants, quants)?,
+        scales: of(arrays.scales, scales)?,
+        sums: of(arrays.sums, sums)?,
+    })
 }
 
 impl Emitter<'_> {
@@ -83,17 +97,18 @@ impl Emitter<'_> {
         weights: &[TensorRef],
     ) -> bool {
         let Some(cols) = weights.first().map(|weight| weight.cols) else { return false };
-        let Some(n) = instance(kind, rows) else { return false };
+        let n = instance(kind, rows);
         let own = |weight: &TensorRef| {
             let ty = self.source.shape(weight.tensor).0;
             weight.cols == cols && direct(ty).is_some() && ty.activation_kind() == Some(kind)
         };
         weights.len() <= MOST_MATRICES
+            && (rows <= n || !normed && kind != ActivationKind::F32)
             && weights.iter().all(own)
             && few_linear_shared(kind, n, cols, normed) <= MOST_SHARED
     }
 
-    /// The launch; [`has_few_linear`](Self::has_few_linear) said that there is one. The residual belongs to the first matrix.
+    /// The launches; [`has_few_linear`](Self::has_few_linear) said that there is a kernel. The residual belongs to the first matrix.
     pub(super) fn few_linear(
         &mut self,
         operator: &'static str,
@@ -103,8 +118,39 @@ impl Emitter<'_> {
         residual: Option<Buffer>,
         targets: &[Target],
     ) -> Result<()> {
+        let n = instance(kind, rows);
+        let Source::Ready(arrays) = source else {
+            return self.few_linear_at_once(operator, index, rows, (source, kind), residual, targets);
+        };
+        for first in (0..rows).step_by(n) {
+            let some = first..rows.min(first + n);
+            let of = |buffer: Buffer, width: usize| {
+                buffer.part(4 * (first * width) as u64, 4 * (some.len() * width) as u64)
+            };
+            let now = targets
+                .iter()
+                .map(|target| Ok(Target { out: of(target.out, target.weight.rows)?, ..*target }));
+            let now = now.collect::<Result<Vec<_>>>()?;
+            let cols = targets.first().map_or(0, |target| target.weight.cols);
+            let width = targets.first().map_or(0, |target| target.weight.rows);
+            let residual = residual.map(|residual| of(residual, width)).transpose()?;
+            let source = Source::Ready(part(*arrays, kind, cols, &some)?);
+            self.few_linear_at_once(operator, index, some.len(), (&source, kind), residual, &now)?;
+        }
+        Ok(())
+    }
+
+    fn few_linear_at_once(
+        &mut self,
+        operator: &'static str,
+        index: u32,
+        rows: usize,
+        (source, kind): (&Source, ActivationKind),
+        residual: Option<Buffer>,
+        targets: &[Target],
+    ) -> Result<()> {
         let cols = targets.first().map_or(0, |target| target.weight.cols);
-        let n = instance(kind, rows).unwrap_or(1);
+        let n = instance(kind, rows);
         let normed = matches!(source, Source::Normed(_));
         let mut arguments: Vec<Argument> = vec![
             if normed { NORM } else { READY }.into(),
