@@ -83,7 +83,48 @@ pub unsafe fn heads(place: Place, q: Part, k: Part, v: Part) {
     let values = shared().cast::<f32>().add(warp as usize * 512);
     let x = part.x.add(row as usize * part.width as usize + (number * head) as usize);
     let position = *place.positions.add(row as usize);
-    if active {
+    // Heads of up to 128 values, nearly all there are: a lane's share, the norm's weights and the rotation are asked for together.
+    let short = head <= 4 * 32;
+    let pairs = part.dims / 2;
+    let table = match part.rope.is_null() {
+        true => part.rope,
+        false => part.rope.add(position as usize * 2 * pairs as usize),
+    };
+    let weight_at = if part.weight_len > head { number * head } else { 0 };
+    let (mut weights, mut turns) = ([0.0f32; 4], [[0.0f32; 2]; 2]);
+    if active && short {
+        let mut mine = [0.0f32; 4];
+        let mut k = 0;
+        while k < 4 {
+            let i = lane + 32 * k as u32;
+            mine[k] = if i < head { *x.add(i as usize) } else { 0.0 };
+            k += 1;
+        }
+        let mut k = 0;
+        while k < 4 {
+            let i = lane + 32 * k as u32;
+            if i < head && !part.weight.is_null() {
+                weights[k] = *part.weight.add((weight_at + i) as usize);
+            }
+            k += 1;
+        }
+        let mut k = 0;
+        while k < 2 {
+            let p = lane + 32 * k as u32;
+            if p < pairs && !table.is_null() {
+                turns[k] = [*table.add(p as usize), *table.add((pairs + p) as usize)];
+            }
+            k += 1;
+        }
+        let mut k = 0;
+        while k < 4 {
+            let i = lane + 32 * k as u32;
+            if i < head {
+                *values.add(i as usize) = mine[k];
+            }
+            k += 1;
+        }
+    } else if active {
         let mut i = lane;
         while i < head {
             *values.add(i as usize) = *x.add(i as usize);
@@ -94,32 +135,36 @@ pub unsafe fn heads(place: Place, q: Part, k: Part, v: Part) {
     if part.norm != 0 {
         let inverse = inverse_rms(values, if active { head } else { 1 }, part.eps, lane);
         sync();
-        if active {
-            let mut i = lane;
-            while i < head {
+        let mut k = 0;
+        while k < 16 {
+            let i = lane + 32 * k as u32;
+            if active && i < head {
                 let mut v = *values.add(i as usize) * inverse;
                 if !part.weight.is_null() {
-                    let at = if part.weight_len > head { number * head + i } else { i };
-                    v *= *part.weight.add(at as usize);
+                    v *= if short { weights[k & 3] } else { *part.weight.add((weight_at + i) as usize) };
                 }
                 *values.add(i as usize) = v;
-                i += 32;
             }
+            k += 1;
         }
         sync();
     }
-    if active && !part.rope.is_null() {
-        let pairs = part.dims / 2;
-        let table = part.rope.add(position as usize * 2 * pairs as usize);
-        let mut p = lane;
-        while p < pairs {
-            let (i, j) = if part.halves != 0 { (p, p + pairs) } else { (2 * p, 2 * p + 1) };
-            let (i, j) = ((part.offset + i) as usize, (part.offset + j) as usize);
-            let (cosine, sine) = (*table.add(p as usize), *table.add((pairs + p) as usize));
-            let (a, b) = (*values.add(i), *values.add(j));
-            *values.add(i) = a * cosine - b * sine;
-            *values.add(j) = a * sine + b * cosine;
-            p += 32;
+    if active && !table.is_null() {
+        let mut k = 0;
+        while k < 8 {
+            let p = lane + 32 * k as u32;
+            if p < pairs {
+                let (i, j) = if part.halves != 0 { (p, p + pairs) } else { (2 * p, 2 * p + 1) };
+                let (i, j) = ((part.offset + i) as usize, (part.offset + j) as usize);
+                let [cosine, sine] = match short {
+                    true => turns[k & 1],
+                    false => [*table.add(p as usize), *table.add((pairs + p) as usize)],
+                };
+                let (a, b) = (*values.add(i), *values.add(j));
+                *values.add(i) = a * cosine - b * sine;
+                *values.add(j) = a * sine + b * cosine;
+            }
+            k += 1;
         }
     }
     sync();

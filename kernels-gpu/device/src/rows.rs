@@ -1,6 +1,9 @@
 //! Row-wise work: norms, gated units, quantisation, and plain point-wise functions.
 
-use crate::dev::{ctaid_x, ctaid_y, ntid, shared, shfl_xor, sqrt, sync, tid, wait_for_launches};
+use crate::dev::{
+    copies_commit, copies_wait, ctaid_x, ctaid_y, ntid, shared, shfl_xor, sqrt, sync, tid, wait_for_launches,
+};
+use crate::few::stage::copy;
 use crate::warp::{get_f32, max_u32, tree_sum, xor_f32};
 use bloomery_formats::float::{fma, round_even};
 use bloomery_formats::half::{f16_to_f32, f32_to_f16};
@@ -243,22 +246,30 @@ pub unsafe fn rows(
     let (w, warp, lane, warps) = (width as usize, tid() >> 5, tid() & 31, ntid() >> 5);
     let values = shared().cast::<f32>();
     let inverses = values.add(w.next_multiple_of(4));
+    let from = x.add(row * w);
+    if y.is_null() {
+        copy(0, from.cast(), 4 * width);
+        copies_commit();
+        copies_wait::<0>();
+        // Every thread looks at what it copied itself and at others' only behind the barrier.
+        sync();
+    }
     let mut i = tid();
     while i < width {
-        let mut v = *x.add(row * w + i as usize);
+        let mut v = if y.is_null() { *values.add(i as usize) } else { *from.add(i as usize) };
         if !y.is_null() {
             let u = *y.add(row * w + i as usize);
             let g = if v > gate_max { gate_max } else { v };
             let u = if u > up_abs { up_abs } else { u };
             let u = if u < -up_abs { -up_abs } else { u };
             v = function(act, g) * u;
+            *values.add(i as usize) = v;
         }
         if v.is_nan() && !fault.is_null() {
             *fault = 1;
             *fault.add(1) = step;
             *fault.add(2) = row as u32;
         }
-        *values.add(i as usize) = v;
         i += ntid();
     }
     sync();
@@ -272,22 +283,30 @@ pub unsafe fn rows(
             g += warps;
         }
         sync();
-        let mut i = tid();
-        while i < width {
-            let g = crate::warp::div(i, group);
-            let mut v = *values.add(i as usize) * *inverses.add(g as usize);
-            if !weight.is_null() {
-                let at = if weight_len == width {
-                    i
-                } else if weight_len == group {
-                    i - g * group
-                } else {
-                    rem(i, weight_len)
-                };
-                v *= *weight.add(at as usize);
+        let mut first = tid();
+        while first < width {
+            // Four weights are asked for before one is used.
+            let mut weights = [1.0f32; 4];
+            let mut k = 0;
+            while k < 4 {
+                let i = first + k as u32 * ntid();
+                if i < width && !weight.is_null() {
+                    let at = if weight_len == width { i } else { rem(i, weight_len) };
+                    weights[k] = *weight.add(at as usize);
+                }
+                k += 1;
             }
-            *values.add(i as usize) = v;
-            i += ntid();
+            let mut k = 0;
+            while k < 4 {
+                let i = first + k as u32 * ntid();
+                if i < width {
+                    let g = if group == width { 0 } else { crate::warp::div(i, group) };
+                    let v = *values.add(i as usize) * *inverses.add(g as usize);
+                    *values.add(i as usize) = if weight.is_null() { v } else { v * weights[k] };
+                }
+                k += 1;
+            }
+            first += 4 * ntid();
         }
         sync();
     }

@@ -168,7 +168,7 @@ impl Normed {
         }
         let mut k = 0;
         while k < 8 {
-            v[k] = v[k] * self.inverse;
+            v[k] *= self.inverse;
             v[k] = if self.weighted { v[k] * factors[k] } else { v[k] };
             k += 1;
         }
