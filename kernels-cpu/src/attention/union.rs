@@ -1,8 +1,8 @@
 //! Attention over rows of several stores in one softmax: windows, all rows, or rows that were selected for each query.
 //!
-//! A query's visible rows are numbered through, sources in order and rows in order, and taken in blocks of [`PAGE_TOKENS`] of that
-//! numbering; inside a block everything follows the rule of [`attention`](super::attention()). So a row's result depends on its own
-//! visible rows only.
+//! Sources are visited in order. Rows of a source that all queries see alike are taken in blocks of [`PAGE_TOKENS`] aligned to the store's
+//! own numbers, selected ones in blocks of the selection; inside a block everything follows the rule of [`attention`](super::attention()). So
+//! a row's result depends on its own visible rows only, and neighbours may share what is read.
 
 use super::tile::Block;
 use super::{LOWEST, SCRATCH, Scratch, finish};
@@ -105,37 +105,37 @@ pub fn attention_over_union(
         };
         assert!(fits, "a store's rows do not fit the heads");
     }
-    // Few rows (decode): split the heads that share keys, so that every thread finds work.
-    let wanted = (2 * pool.threads()).div_ceil((rows * spec.kv_heads).max(1));
+    // Few tiles (decode): split the heads that share keys, so that every thread finds work.
+    let tiles: usize = runs.iter().map(|r| r.rows.div_ceil(TILE_ROWS)).sum();
+    let wanted = (2 * pool.threads()).div_ceil((tiles * spec.kv_heads).max(1));
     let parts = if pool.threads() == 1 { 1 } else { wanted.clamp(1, group.div_ceil(4)) };
     let per_part = group.div_ceil(parts);
     let parts = group.div_ceil(per_part);
     let out = Split::new(out);
-    let chunks = rows * spec.kv_heads * parts;
+    let chunks = tiles * spec.kv_heads * parts;
     pool.run(chunks, |chunk, _| {
-        // Last rows first: they see the most keys.
+        // Last tiles first: they see the most keys.
         let chunk = chunks - 1 - chunk;
         let (part, rest) = (chunk % parts, chunk / parts);
-        let (kv_head, mut row) = (rest % spec.kv_heads, rest / spec.kv_heads);
+        let (kv_head, mut tile) = (rest % spec.kv_heads, rest / spec.kv_heads);
         let found = runs.iter().position(|r| {
-            let here = row < r.rows;
+            let n = r.rows.div_ceil(TILE_ROWS);
+            let here = tile < n;
             if !here {
-                row -= r.rows;
+                tile -= n;
             }
             here
         });
         let Some(number) = found else { return };
         let (run, block) = (&runs[number], spec.blocks.get(number).copied().unwrap_or(&[]));
+        let first = tile * TILE_ROWS;
         let heads = part * per_part..group.min((part + 1) * per_part);
         SCRATCH.with_borrow_mut(|scratch| {
-            level.run(AttendRow {
-                store,
+            level.run(AttendTile {
+                from: Stored { store, run, block, kv_head, key: spec.key, value: spec.value },
                 spec,
-                run,
-                block,
-                row,
+                rows: first..run.rows.min(first + TILE_ROWS),
                 heads: kv_head * group + heads.start..kv_head * group + heads.end,
-                kv_head,
                 q,
                 out: &out,
                 scratch,
@@ -144,132 +144,189 @@ pub fn attention_over_union(
     });
 }
 
+/// Most rows of a run that one chunk takes.
+const TILE_ROWS: usize = 8;
+
 /// A ring has a row for every token.
 const EACH_TOKEN: PartSpec = PartSpec { width: 0, cache: CacheType::F32, order: Order::ByToken, every: 1 };
 
-/// One row, some heads that share one key head.
-struct AttendRow<'a> {
+/// Where a sequence's rows come from, for one key head.
+struct Stored<'a> {
     store: &'a PageStore,
-    spec: &'a UnionSpec<'a>,
     run: &'a Run<'a>,
     /// The sequence's block.
     block: &'a [f32],
-    /// In the run.
-    row: usize,
-    heads: std::ops::Range<usize>,
     kv_head: usize,
+    key: usize,
+    value: usize,
+}
+
+impl Stored<'_> {
+    /// Reads row `row` of a source: its key into column `place` of `keys` `[key, PAGE_TOKENS]`, its value into row `place` of `values`
+    /// `[PAGE_TOKENS, stride]`.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments, reason = "a row and its place")]
+    fn read<L: Lanes>(
+        &self,
+        lanes: L,
+        source: &RowsIn<'_>,
+        part: PartSpec,
+        row: usize,
+        place: usize,
+        stride: usize,
+        keys: &mut [f32],
+        values: &mut [f32],
+    ) {
+        let Stored { store, run, kv_head, key, value, .. } = *self;
+        let to = &mut values[place * stride..][..stride];
+        let (number, at) = part.place(row);
+        match source {
+            RowsIn::Pages { keys, .. } => {
+                store.read_row(lanes, run.pages[number], *keys, at, kv_head * key, &mut to[..key]);
+            }
+            RowsIn::Ring { rows, width, place } => {
+                let from = match row.checked_sub(run.position) {
+                    Some(own) => &rows[(run.first_row + own) * width..][..*width],
+                    None => before(&self.block[place.clone()], *width, run.position - row),
+                };
+                to[..key].copy_from_slice(&from[kv_head * key..][..key]);
+            }
+        }
+        for (channel, v) in to[..key].iter().enumerate() {
+            keys[channel * PAGE_TOKENS + place] = *v;
+        }
+        if let RowsIn::Pages { keys, values } = source
+            && keys != values
+        {
+            store.read_row(lanes, run.pages[number], *values, at, kv_head * value, &mut to[..value]);
+        }
+    }
+}
+
+/// A tile: some rows of a run, some heads that share one key head.
+struct AttendTile<'a> {
+    from: Stored<'a>,
+    spec: &'a UnionSpec<'a>,
+    /// In the run.
+    rows: std::ops::Range<usize>,
+    heads: std::ops::Range<usize>,
     q: &'a [f32],
     out: &'a Split<'a, f32>,
     scratch: &'a mut Scratch,
 }
 
-impl Kernel for AttendRow<'_> {
+impl Kernel for AttendTile<'_> {
     type Out = ();
 
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
-        let spec = self.spec;
+        let AttendTile { from, spec, rows, heads, q, out, scratch } = self;
         let (key, value) = (spec.key, spec.value);
         let stride = key.max(value).next_multiple_of(WIDTH);
-        let heads = self.heads.len();
-        let step_row = self.run.first_row + self.row;
-        let tokens = self.run.position + self.row + 1;
-        let Scratch { keys, values, state } = self.scratch;
+        let n = heads.len();
+        let pairs = rows.len() * n;
+        let first_row = from.run.first_row + rows.start;
+        // Tokens up to and with the tile's first row.
+        let tokens = from.run.position + rows.start + 1;
+        let Scratch { keys, values, state } = scratch;
         keys.resize(key * PAGE_TOKENS, 0.0);
         values.resize(stride * PAGE_TOKENS, 0.0);
         state.clear();
-        state.resize(heads * (2 + stride), 0.0);
-        let (extremes, accumulators) = state.split_at_mut(2 * heads);
-        let (maxima, sums) = extremes.split_at_mut(heads);
+        state.resize(pairs * (2 + stride), 0.0);
+        let (extremes, accumulators) = state.split_at_mut(2 * pairs);
+        let (maxima, sums) = extremes.split_at_mut(pairs);
         maxima.fill(LOWEST);
-
-        let queries = &self.q[step_row * spec.heads * key..][self.heads.start * key..][..heads * key];
-        let mut running = Running { spec, stride, queries, maxima, sums, accumulators };
-        let mut filled = 0;
+        let queries = &q[first_row * spec.heads * key..];
+        let mut running =
+            Running { spec, stride, queries, first_head: heads.start, n, maxima, sums, accumulators };
         for source in spec.sources {
             let part = match source.rows {
-                RowsIn::Pages { keys, .. } => self.store.layout().part(keys).0,
+                RowsIn::Pages { keys, .. } => from.store.layout().part(keys).0,
                 RowsIn::Ring { .. } => EACH_TOKEN,
             };
-            let from = source.window.map_or(0, |w| part.complete(tokens.saturating_sub(w)));
-            let visible = from..part.complete(tokens);
-            let chosen = source.selected.map(|s| s.row(step_row));
-            for i in 0..chosen.map_or(visible.len(), <[u32]>::len) {
-                let row = chosen.map_or(visible.start + i, |rows| rows[i] as usize);
-                if !visible.contains(&row) {
-                    continue;
-                }
-                let to = &mut values[filled * stride..][..stride];
-                let (number, place) = part.place(row);
-                match &source.rows {
-                    RowsIn::Pages { keys, .. } => {
-                        let page = self.run.pages[number];
-                        self.store.read_row(lanes, page, *keys, place, self.kv_head * key, &mut to[..key]);
+            // What each row of the tile may see.
+            let mut visible = [(0, 0); TILE_ROWS];
+            for (row, visible) in visible.iter_mut().enumerate().take(rows.len()) {
+                let oldest = source.window.map_or(0, |w| part.complete((tokens + row).saturating_sub(w)));
+                *visible = (oldest, part.complete(tokens + row));
+            }
+            let Some(selected) = source.selected else {
+                // Later rows see later keys: the tile's first and last rows bound them all.
+                let (oldest, newest) = (visible[0].0, visible[rows.len() - 1].1);
+                for base in (oldest / PAGE_TOKENS * PAGE_TOKENS..newest).step_by(PAGE_TOKENS) {
+                    for row in base.max(oldest)..newest.min(base + PAGE_TOKENS) {
+                        from.read(lanes, &source.rows, part, row, row - base, stride, keys, values);
                     }
-                    RowsIn::Ring { rows, width, place } => {
-                        let from = match row.checked_sub(self.run.position) {
-                            Some(own) => &rows[(self.run.first_row + own) * width..][..*width],
-                            None => before(&self.block[place.clone()], *width, self.run.position - row),
-                        };
-                        to[..key].copy_from_slice(&from[self.kv_head * key..][..key]);
+                    let inside = visible.map(|(a, b)| {
+                        (a.saturating_sub(base).min(PAGE_TOKENS), b.saturating_sub(base).min(PAGE_TOKENS))
+                    });
+                    running.add(lanes, keys, values, 0..pairs, &inside);
+                }
+                continue;
+            };
+            for (row, (oldest, newest)) in visible.into_iter().enumerate().take(rows.len()) {
+                let mut filled = 0;
+                let own = row * n..(row + 1) * n;
+                for number in selected.row(first_row + row) {
+                    let number = *number as usize;
+                    if number < oldest || number >= newest {
+                        continue;
+                    }
+                    from.read(lanes, &source.rows, part, number, filled, stride, keys, values);
+                    filled += 1;
+                    if filled == PAGE_TOKENS {
+                        running.add(lanes, keys, values, own.clone(), &[(0, filled); TILE_ROWS]);
+                        filled = 0;
                     }
                 }
-                for (channel, v) in to[..key].iter().enumerate() {
-                    keys[channel * PAGE_TOKENS + filled] = *v;
-                }
-                if let RowsIn::Pages { keys, values } = source.rows
-                    && keys != values
-                {
-                    let page = self.run.pages[number];
-                    let to = &mut to[..value];
-                    self.store.read_row(lanes, page, values, place, self.kv_head * value, to);
-                }
-                filled += 1;
-                if filled == PAGE_TOKENS {
-                    running.add(lanes, keys, values, filled);
-                    filled = 0;
+                if filled > 0 {
+                    running.add(lanes, keys, values, own, &[(0, filled); TILE_ROWS]);
                 }
             }
         }
-        if filled > 0 {
-            running.add(lanes, keys, values, filled);
-        }
-        for head in 0..heads {
-            let at = (step_row * spec.heads + self.heads.start + head) * value;
+        for pair in 0..pairs {
+            let head = heads.start + pair % n;
+            let at = ((first_row + pair / n) * spec.heads + head) * value;
             // SAFETY: every (row, head) belongs to exactly one chunk.
-            let out = unsafe { self.out.part(at..at + value) };
-            let sink = spec.sinks.and_then(|s| s.get(self.heads.start + head)).copied();
-            finish(
-                running.maxima[head],
-                running.sums[head],
-                sink,
-                &running.accumulators[head * stride..][..value],
-                out,
-            );
+            let out = unsafe { out.part(at..at + value) };
+            let sink = spec.sinks.and_then(|s| s.get(head)).copied();
+            let accumulator = &running.accumulators[pair * stride..][..value];
+            finish(running.maxima[pair], running.sums[pair], sink, accumulator, out);
         }
     }
 }
 
-/// The running softmax of some heads of a row.
+/// The running softmax of the (row, head) pairs of a tile, rows slowest.
 struct Running<'a> {
     spec: &'a UnionSpec<'a>,
     stride: usize,
-    /// `[heads, key]`.
+    /// `[rows, all heads, key]`.
     queries: &'a [f32],
-    /// `[heads]`.
+    first_head: usize,
+    /// Heads of a row.
+    n: usize,
+    /// `[pairs]`.
     maxima: &'a mut [f32],
-    /// `[heads]`.
+    /// `[pairs]`.
     sums: &'a mut [f32],
-    /// `[heads, stride]`.
+    /// `[pairs, stride]`.
     accumulators: &'a mut [f32],
 }
 
 impl Running<'_> {
-    /// Takes the first `n` rows of `keys` `[key, PAGE_TOKENS]` and `values` `[PAGE_TOKENS, stride]`.
+    /// Lets some pairs look at a block of `keys` `[key, PAGE_TOKENS]` and `values` `[PAGE_TOKENS, stride]`; every row of the tile sees its own
+    /// part of it.
     #[inline(always)]
-    fn add<L: Lanes>(&mut self, lanes: L, keys: &[f32], values: &[f32], n: usize) {
-        let (heads, key, stride) = (self.maxima.len(), self.spec.key, self.stride);
-        let mut head = 0;
+    fn add<L: Lanes>(
+        &mut self,
+        lanes: L,
+        keys: &[f32],
+        values: &[f32],
+        pairs: std::ops::Range<usize>,
+        visible: &[(usize, usize); TILE_ROWS],
+    ) {
+        let (key, stride, n) = (self.spec.key, self.stride, self.n);
+        let mut pair = pairs.start;
         macro_rules! side_by_side {
             ($n:literal) => {{
                 let block = Block {
@@ -278,20 +335,23 @@ impl Running<'_> {
                     stride,
                     scale: self.spec.scale,
                     softcap: self.spec.softcap,
-                    visible: [(0, n); $n],
-                    queries: std::array::from_fn::<_, $n, _>(|i| &self.queries[(head + i) * key..][..key]),
+                    visible: std::array::from_fn::<_, $n, _>(|i| visible[(pair + i) / n]),
+                    queries: std::array::from_fn::<_, $n, _>(|i| {
+                        let head = (pair + i) / n * self.spec.heads + self.first_head + (pair + i) % n;
+                        &self.queries[head * key..][..key]
+                    }),
                 };
                 block.add(
                     lanes,
-                    &mut self.maxima[head..][..$n],
-                    &mut self.sums[head..][..$n],
-                    &mut self.accumulators[head * stride..][..$n * stride],
+                    &mut self.maxima[pair..][..$n],
+                    &mut self.sums[pair..][..$n],
+                    &mut self.accumulators[pair * stride..][..$n * stride],
                 );
-                head += $n;
+                pair += $n;
             }};
         }
-        while head < heads {
-            match heads - head {
+        while pair < pairs.end {
+            match pairs.end - pair {
                 1 => side_by_side!(1),
                 2 => side_by_side!(2),
                 3 => side_by_side!(3),
