@@ -70,10 +70,36 @@ unsafe extern "unadjusted" {
     fn shfl_bfly(mask: u32, v: u32, x: u32, c: u32) -> u32;
     #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
     fn shfl_idx(mask: u32, v: u32, x: u32, c: u32) -> u32;
+    #[link_name = "llvm.nvvm.mma.m16n8k32.row.col.s8"]
+    fn mma_m16n8k32(
+        a0: u32,
+        a1: u32,
+        a2: u32,
+        a3: u32,
+        b0: u32,
+        b1: u32,
+        c0: u32,
+        c1: u32,
+        c2: u32,
+        c3: u32,
+    ) -> Four;
     #[link_name = "llvm.nvvm.sqrt.rn.f"]
     fn sqrt_rn(x: f32) -> f32;
 }
 
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Four(u32, u32, u32, u32);
+
+/// `c + a b` of int8 matrices `[16, 32]` and `[32, 8]`, spread over the lanes of a warp as `mma.m16n8k32` has them.
+#[inline(always)]
+pub fn mma_s8(c: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4] {
+    // SAFETY: every lane of the warp comes here.
+    let d = unsafe {
+        mma_m16n8k32(a[0], a[1], a[2], a[3], b[0], b[1], c[0] as u32, c[1] as u32, c[2] as u32, c[3] as u32)
+    };
+    [d.0 as i32, d.1 as i32, d.2 as i32, d.3 as i32]
+}
 /// The value of the lane whose number differs in these bits.
 #[inline(always)]
 pub fn shfl_xor(v: u32, mask: u32) -> u32 {

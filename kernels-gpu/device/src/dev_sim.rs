@@ -202,6 +202,24 @@ pub fn shfl_xor(v: u32, mask: u32) -> u32 {
 pub fn shfl(v: u32, lane: u32) -> u32 {
     ask(Op::Index(v, lane))
 }
+/// `c + a b` of int8 matrices `[16, 32]` and `[32, 8]`, spread over the lanes of a warp as `mma.m16n8k32` has them.
+pub fn mma_s8(mut c: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4] {
+    let dot = |a: u32, b: u32| -> i32 {
+        (0..4).map(|i| i32::from((a >> (8 * i)) as u8 as i8) * i32::from((b >> (8 * i)) as u8 as i8)).sum()
+    };
+    let (group, pair) = (tid() % 32 / 4, tid() % 4);
+    for part in 0..4 {
+        let rows = a.map(|word| shfl(word, 4 * group + part));
+        for column in 0..2 {
+            let column_lane = 4 * (2 * pair + column) + part;
+            let columns = b.map(|word| shfl(word, column_lane));
+            let column = column as usize;
+            c[column] += dot(rows[0], columns[0]) + dot(rows[2], columns[1]);
+            c[2 + column] += dot(rows[1], columns[0]) + dot(rows[3], columns[1]);
+        }
+    }
+    c
+}
 /// Asks for the line of global memory at an address, without waiting.
 ///
 /// # Safety

@@ -8,6 +8,8 @@ use crate::few::route::Router;
 use crate::few::stage::Input;
 use crate::gemv::{BF16, Block32, F16, F32, Floats, Groups, Q4K, Q6K, Q80, embed::embed, gemv};
 use crate::heads::{Part, Place, heads};
+use crate::many::gemm::{Rows, gemm};
+use crate::many::{sort::sort, tiles};
 use crate::route::route;
 use crate::rows::{combine, pointwise, rows};
 use bloomery_formats::{block_formats, group_formats};
@@ -169,4 +171,8 @@ entries! {
     fn down_few_k(hidden: *const f32, ids: *const u32, weights: *const f32, experts: u32, used: u32, ty: u32, row_bytes: u32, n: u32, ff: u32, w: *const u8, bias: *const f32, residual: *const f32, out: *mut f32, fault: *mut u32, step: u32) { down::<256>(hidden, ids, weights, experts, used, Down { ty, row_bytes, n, ff, w, bias }, residual, out, fault, step) }
     fn gate_up_few_b(rows: u32, cols: u32, qs: *mut i8, scales: *mut f32, sums: *mut i16, logits: *const f32, route_bias: *const f32, experts: u32, used: u32, score: u32, normalize: u32, sum_floor: f32, scale: f32, fault: *mut u32, step: u32, ids: *mut u32, weights: *mut f32, ty: u32, row_bytes: u32, ff: u32, gate: *const u8, up: *const u8, gate_bias: *const f32, up_bias: *const f32, act: u32, gate_max: f32, up_abs: f32, out: *mut f32) { gate_up::<32>(Input::ready(rows, cols, qs, scales, sums), Router { logits, bias: route_bias, experts, used, score, normalize, sum_floor, scale, fault, step }, ids, weights, GateUp { ty, row_bytes, ff, gate, up, gate_bias, up_bias, act, gate_max, up_abs }, out) }
     fn down_few_b(hidden: *const f32, ids: *const u32, weights: *const f32, experts: u32, used: u32, ty: u32, row_bytes: u32, n: u32, ff: u32, w: *const u8, bias: *const f32, residual: *const f32, out: *mut f32, fault: *mut u32, step: u32) { down::<32>(hidden, ids, weights, experts, used, Down { ty, row_bytes, n, ff, w, bias }, residual, out, fault, step) }
+    fn gemm_q4_k(w: *const u8, row_bytes: u32, n: u32, cols: u32, qs: *const i8, scales: *const f32, sums: *const i16, order: *const u32, tiles: *const u32, used: u32, rows: u32, bias: *const f32, residual: *const f32, out: *mut f32) { gemm::<tiles::Q4K>(w, row_bytes, n, cols, Rows { qs, scales, sums, order, tiles, used, rows }, bias, residual, out) }
+    fn gemm_q5_k(w: *const u8, row_bytes: u32, n: u32, cols: u32, qs: *const i8, scales: *const f32, sums: *const i16, order: *const u32, tiles: *const u32, used: u32, rows: u32, bias: *const f32, residual: *const f32, out: *mut f32) { gemm::<tiles::Q5K>(w, row_bytes, n, cols, Rows { qs, scales, sums, order, tiles, used, rows }, bias, residual, out) }
+    fn gemm_q6_k(w: *const u8, row_bytes: u32, n: u32, cols: u32, qs: *const i8, scales: *const f32, sums: *const i16, order: *const u32, tiles: *const u32, used: u32, rows: u32, bias: *const f32, residual: *const f32, out: *mut f32) { gemm::<tiles::Q6K>(w, row_bytes, n, cols, Rows { qs, scales, sums, order, tiles, used, rows }, bias, residual, out) }
+    fn sort_experts(ids: *const u32, slots: u32, experts: u32, order: *mut u32, tiles: *mut u32, most: u32) { sort(ids, slots, experts, order, tiles, most) }
 }

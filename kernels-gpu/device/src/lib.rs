@@ -29,12 +29,15 @@ mod entries;
 mod few;
 mod gemv;
 mod heads;
+mod many;
 mod route;
 mod rows;
 mod warp;
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub use entries::{entry_exists, run_entry};
+#[cfg(not(target_arch = "nvptx64"))]
+pub use many::gemm::{THREADS as GEMM_THREADS, TILE_COLUMNS, TILE_ROWS, shared_bytes as gemm_shared};
 
 #[cfg(target_arch = "nvptx64")]
 #[panic_handler]

@@ -92,7 +92,7 @@ fn block(first: u32, cols: u32, lane: u32) -> u32 {
 
 /// Six-bit scales and minima of a pair of sub-blocks, one in each low byte half.
 #[inline(always)]
-fn scales_and_minima(h: [u32; 4], pair: u32) -> (u32, u32) {
+pub fn scales_and_minima(h: [u32; 4], pair: u32) -> (u32, u32) {
     let shift = (pair & 1) * 16;
     let (s0, s1, s2) = (h[1] >> shift, h[2] >> shift, h[3] >> shift);
     if pair < 2 {

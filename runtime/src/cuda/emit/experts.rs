@@ -1,9 +1,10 @@
 //! Routed experts.
 
-use super::linear::Product;
+use super::linear::{Chosen, Product};
+use super::many::gemm_step;
 use super::rows::{RowJob, number};
 use super::work::ExpertWork;
-use super::{Emitter, Label, Result};
+use super::{Emitter, FEW_ROWS, Label, Result};
 use crate::cpu::step::Work;
 use bloomery_kernels_gpu::{Argument, GpuError, layout};
 
@@ -24,8 +25,15 @@ impl Emitter<'_> {
         let up = b.work.part(places.up, (4 * slots * ff) as u64)?;
         let results = b.work.part(places.results, (4 * slots * width) as u64)?;
         let pair = [(of.gate, x, of.gate_bias, gate), (up_matrix, x_up, of.up_bias, up)];
-        self.pair("experts gate and up", index, pair, (Some(ids), experts, used), slots)?;
         let ty = self.source.shape(of.down.tensor).0;
+        let types = [of.gate, up_matrix, of.down].map(|matrix| self.source.shape(matrix.tensor).0);
+        let grouped =
+            match rows > FEW_ROWS && types.iter().all(|ty| gemm_step(&ty.name().to_lowercase()).is_some()) {
+                true => Some(self.sort(index, ids, slots, experts, &places)?),
+                false => None,
+            };
+        let chosen = Chosen { ids: Some(ids), experts, used, grouped };
+        self.pair("experts gate and up", index, pair, chosen, slots)?;
         let kind = ty.activation_kind().ok_or_else(|| GpuError::NoKernel(format!("{ty} weights")))?;
         let memory = b.work.part(places.hidden, places.results - places.hidden)?;
         let hidden = layout::quantized(memory, kind, ff, slots)?;
@@ -42,9 +50,7 @@ impl Emitter<'_> {
             weight: of.down,
             x: hidden,
             kind,
-            ids: Some(ids),
-            experts,
-            used: 1,
+            chosen: Chosen { used: 1, ..chosen },
             bias: of.down_bias,
             residual: None,
             out: results,

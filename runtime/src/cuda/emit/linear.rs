@@ -1,21 +1,37 @@
 //! Projections: rows of weights times rows of activations.
 
+use super::many::{Grouped, gemm_step};
 use super::rows::{Pointwise, number};
-use super::{Emitter, Label, Result, SCRATCH};
+use super::{Emitter, FEW_ROWS, Label, Result, SCRATCH};
 use crate::cpu::step::{Item, Slot, Vector, Work};
 use crate::cpu::weights::TensorRef;
 use bloomery_formats::ActivationKind;
 use bloomery_kernels_gpu::layout::Quantized;
 use bloomery_kernels_gpu::{Argument, Buffer};
 
+/// Which weights a row takes: those of its expert, or the only ones there are.
+#[derive(Clone, Copy)]
+pub(super) struct Chosen {
+    /// Of each slot.
+    pub ids: Option<Buffer>,
+    pub experts: usize,
+    /// Slots that share a row of activations.
+    pub used: usize,
+    /// Where slots are sorted by expert.
+    pub grouped: Option<Grouped>,
+}
+
+impl Chosen {
+    /// One matrix for all rows.
+    pub const NONE: Chosen = Chosen { ids: None, experts: 0, used: 1, grouped: None };
+}
+
 /// Operands of a product.
 pub(super) struct Product {
     pub weight: TensorRef,
     pub x: Quantized,
     pub kind: ActivationKind,
-    pub ids: Option<Buffer>,
-    pub experts: usize,
-    pub used: usize,
+    pub chosen: Chosen,
     pub bias: Option<Vector>,
     pub residual: Option<Buffer>,
     pub out: Buffer,
@@ -54,9 +70,7 @@ impl Emitter<'_> {
                 weight: item.weight,
                 x,
                 kind,
-                ids: None,
-                experts: 0,
-                used: 1,
+                chosen: Chosen::NONE,
                 bias: item.bias,
                 residual: item.residual.map(|slot| values(slot, n)).transpose()?,
                 out: values(item.out, n)?,
@@ -76,7 +90,7 @@ impl Emitter<'_> {
         let half = (4 * rows * n).next_multiple_of(256) as u64;
         let (a, c) = (b.work.part(0, half)?, b.work.part(half, half)?);
         let pair = [(*gate, *x, None, a), (*up, *x_up, None, c)];
-        self.pair("linear", index, pair, (None, 0, 1), rows)?;
+        self.pair("linear", index, pair, Chosen::NONE, rows)?;
         let job = Pointwise {
             mode: 5,
             b: Some(c),
@@ -97,7 +111,7 @@ impl Emitter<'_> {
         operator: &'static str,
         index: u32,
         pair: [(TensorRef, Slot, Option<Vector>, Buffer); 2],
-        (ids, experts, used): (Option<Buffer>, usize, usize),
+        chosen: Chosen,
         rows: usize,
     ) -> Result<()> {
         let ty = |matrix: TensorRef| self.source.shape(matrix.tensor).0;
@@ -107,8 +121,7 @@ impl Emitter<'_> {
         for (weight, x, bias, out) in list.iter().copied() {
             let (x, kind, _) = self.buffers.quantized(x)?;
             let more = if joins { vec![(pair[1].0, pair[1].2, pair[1].3)] } else { Vec::new() };
-            let product =
-                Product { weight, x, kind, ids, experts, used, bias, residual: None, out, rows, more };
+            let product = Product { weight, x, kind, chosen, bias, residual: None, out, rows, more };
             self.product(operator, index, product)?;
         }
         Ok(())
@@ -116,7 +129,11 @@ impl Emitter<'_> {
 
     pub(super) fn product(&mut self, operator: &'static str, index: u32, p: Product) -> Result<()> {
         let (ty, row_bytes) = self.row(p.weight)?;
-        let of_expert = |rows: usize| if p.ids.is_some() { rows / p.experts.max(1) } else { rows };
+        let Chosen { ids, experts, used, grouped } = p.chosen;
+        if p.rows > FEW_ROWS * used && ids.is_none() == grouped.is_none() && gemm_step(&ty).is_some() {
+            return self.gemm(operator, index, &p);
+        }
+        let of_expert = |rows: usize| if ids.is_some() { rows / experts.max(1) } else { rows };
         let n = of_expert(p.weight.rows);
         debug_assert_eq!(self.source.shape(p.weight.tensor).0.activation_kind(), Some(p.kind));
         let mut arguments = vec![
@@ -127,9 +144,9 @@ impl Emitter<'_> {
             p.x.quants.into(),
             p.x.scales.into(),
             p.x.sums.into(),
-            p.ids.into(),
-            (p.experts as u32).into(),
-            (p.used as u32).into(),
+            ids.into(),
+            (experts as u32).into(),
+            (used as u32).into(),
             self.vector(p.bias).into(),
             p.residual.into(),
             p.out.into(),
@@ -159,7 +176,7 @@ impl Emitter<'_> {
         let direct = matches!(ty.as_str(), "q4_k" | "q6_k" | "q8_0" | "f32" | "f16" | "bf16");
         let warps: u32 = if n < 2048 { 2 } else { 4 };
         let shared = if direct { 0 } else { warps * SCRATCH };
-        let sets = if p.ids.is_some() { p.rows } else { 1 };
+        let sets = if ids.is_some() { p.rows } else { 1 };
         let bytes = u64::from(row_bytes) * all as u64 * sets as u64;
         let grid = [most.div_ceil(warps as usize) as u32, p.rows as u32, 1 + p.more.len() as u32];
         self.launch(

@@ -10,6 +10,14 @@ pub(crate) const SPAN_TOKENS: usize = 128;
 /// Rows whose spans are spread over blocks at a time.
 pub(crate) const SPREAD_ROWS: usize = 32;
 
+/// Bytes of a tile of sorted slots: its expert and its ends.
+const TILE_BYTES: usize = 12;
+
+/// Tiles that sorted slots can take: whole ones, and a rest for every expert.
+pub(super) fn most_tiles(slots: usize, experts: usize) -> usize {
+    slots.div_ceil(super::many::TILE_ROWS) + experts
+}
+
 /// Bytes that a step's kernels work in, for so many rows.
 pub(crate) fn work_bytes(step: &Step, rows: usize, options: &CudaOptions) -> u64 {
     match &step.work {
@@ -41,6 +49,9 @@ pub(super) struct ExpertWork {
     pub up: u64,
     pub hidden: u64,
     pub results: u64,
+    /// Slots in the order of their experts, and tiles of them.
+    pub order: u64,
+    pub tiles: u64,
     pub bytes: u64,
 }
 
@@ -53,12 +64,16 @@ impl ExpertWork {
         let hidden =
             hidden.max(layout::quantized_bytes(ActivationKind::Q8Block32, ff, slots)).next_multiple_of(256);
         let results = (4 * slots * width).next_multiple_of(256) as u64;
+        let order = 2 * half + hidden + results;
+        let tiles = order + (4 * slots).next_multiple_of(256) as u64;
         ExpertWork {
             gate: 0,
             up: half,
             hidden: 2 * half,
             results: 2 * half + hidden,
-            bytes: 2 * half + hidden + results,
+            order,
+            tiles,
+            bytes: tiles + (TILE_BYTES * most_tiles(slots, of.spec.experts)).next_multiple_of(256) as u64,
         }
     }
 }
