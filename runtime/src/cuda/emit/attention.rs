@@ -109,7 +109,7 @@ impl Emitter<'_> {
     }
 
     /// Attention of any number of rows, one block for a row and a key head. A few dozen rows may be as many sequences, each with keys for
-    /// many blocks: they are spread, as are heads of more than 192 values.
+    /// many blocks: they are spread, as are heads of more than 192 values and those that share their keys.
     pub(super) fn attend(
         &mut self,
         index: u32,
@@ -121,7 +121,8 @@ impl Emitter<'_> {
         let b = self.buffers;
         let (keys, values) = (b.sizes().part(of.keys), b.sizes().part(of.values));
         let size = [32, 64, 96, 128, 192].into_iter().find(|size| of.value <= *size);
-        let Some(size) = size.filter(|_| rows > 2 * SPREAD_ROWS) else {
+        let shares = of.heads >= 2 * of.kv_heads;
+        let Some(size) = size.filter(|_| rows > 2 * SPREAD_ROWS && !shares) else {
             for first in (0..rows).step_by(SPREAD_ROWS) {
                 let part = first..rows.min(first + SPREAD_ROWS);
                 self.few_attend(index, (rows, part), (q, out), of, true, &[])?;
