@@ -7,6 +7,8 @@ use bloomery_sampler::SamplingParams;
 pub struct Board {
     /// One entry a slot.
     pub slots: Vec<SlotView>,
+    /// Streams may be drafted for.
+    pub is_drafting: bool,
     /// Running totals since start.
     pub counters: Counters,
     /// Requests running now.
@@ -63,4 +65,10 @@ pub struct Counters {
     pub n_tokens_max: u64,
     /// Prompt tokens taken from a cache.
     pub cached_tokens: u64,
+    /// Drafts verified.
+    pub drafts: u64,
+    /// Tokens drafted.
+    pub drafted_tokens: u64,
+    /// Drafted tokens that were accepted.
+    pub accepted_tokens: u64,
 }

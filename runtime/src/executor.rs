@@ -208,6 +208,25 @@ pub trait Executor: Send {
     /// Unknown sequence. Lack of memory is no error: the checkpoint is then not kept.
     fn checkpoint(&mut self, sequence: SequenceId) -> Result<(), SequenceError>;
 
+    /// Remembers the present position of a sequence, beside its checkpoints and until its next mark, for
+    /// [`take_back`](Executor::take_back). Needed under [`Rollback::Checkpoints`] only.
+    ///
+    /// # Errors
+    /// Unknown sequence.
+    fn mark(&mut self, sequence: SequenceId) -> Result<(), SequenceError> {
+        self.len(sequence).map(|_| ())
+    }
+
+    /// Takes back the rows at position `n` and behind it, all of which were run since the last mark. Returns where the
+    /// sequence stands then: at `n` where its state can be cut there, else at the mark; the tokens between have to be
+    /// run again.
+    ///
+    /// # Errors
+    /// Unknown sequence; [`SequenceError::NotResumable`] where neither can be had, the state is unchanged then.
+    fn take_back(&mut self, sequence: SequenceId, n: usize) -> Result<usize, SequenceError> {
+        self.truncate(sequence, n).map(|()| n)
+    }
+
     /// The state of a sequence, with its checkpoints, as bytes that `restore` of an executor with the same
     /// `state_fingerprint` takes.
     ///

@@ -16,7 +16,7 @@ pub mod request;
 pub mod slot_file;
 
 pub use board::Board;
-pub use engine::{Engine, EngineSettings, SlotFileReport, SlotReply, Ticket};
+pub use engine::{DraftSettings, Engine, EngineSettings, SlotFileReport, SlotReply, Ticket};
 pub use model::{
     Backend, CacheType, CardLayers, CardWishes, LoadProgress, Model, ModelFacts, OpenError, OpenOptions,
 };

@@ -127,6 +127,10 @@ pub struct Done {
     pub predicted_ms: f64,
     /// Tokens in the slot's state now: the prompt and all generated tokens but the last.
     pub n_past: usize,
+    /// Tokens that were drafted for it.
+    pub n_drafted: usize,
+    /// Of these, the ones that became part of the text.
+    pub n_accepted: usize,
     /// The generated text holds a new line.
     pub has_new_line: bool,
     /// The seed that the draws used: the one asked for, or the random one.

@@ -4,13 +4,13 @@ use std::{path::PathBuf, sync::Arc};
 
 use bloomery_hub::{Hub, HubError, HubOptions, ModelReference};
 use bloomery_runtime::{
-    Backend, CacheType, CardLayers, CardWishes, Engine, Model, ModelFacts, OpenError, OpenOptions,
+    Backend, CacheType, CardLayers, CardWishes, DraftSettings, Engine, Model, ModelFacts, OpenError, OpenOptions,
 };
 use bloomery_tokenizer::Tokenizer;
 
 use crate::{
     engine::{Facts, Served},
-    flags::{BackendFlag, CacheTypeFlag, EngineFlags, Flags, LayersFlag},
+    flags::{BackendFlag, CacheTypeFlag, DraftFlags, EngineFlags, Flags, LayersFlag, SpecTypeFlag},
     http::Ready,
     progress::Progress,
     seats,
@@ -130,8 +130,20 @@ pub fn open_options(flags: &Flags, model: PathBuf) -> Result<OpenOptions, LoadEr
         cache_type_v: cache_type(engine.cache_type_v),
         cache_ram_mib: engine.cache_ram,
         slot_prompt_similarity: engine.slot_prompt_similarity,
+        draft: drafts(&flags.draft),
         ..OpenOptions::new(model)
     })
+}
+
+/// Where drafts come from.
+fn drafts(flags: &DraftFlags) -> DraftSettings {
+    let lookup = flags.spec_type.contains(&SpecTypeFlag::NgramSimple);
+    DraftSettings {
+        lookup: lookup.then_some(flags.spec_ngram_simple_size_n.into()),
+        n_max: flags.spec_draft_n_max.unwrap_or(usize::MAX).min(flags.spec_ngram_simple_size_m),
+        n_min: flags.spec_draft_n_min,
+        ..DraftSettings::default()
+    }
 }
 
 /// What is wished of a card.

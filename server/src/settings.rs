@@ -53,6 +53,8 @@ pub struct ServerSettings {
     pub ignore_eos: bool,
     /// Show control tokens.
     pub special: bool,
+    /// Where drafts come from.
+    pub spec_types: String,
     /// Reuse states unless a request says otherwise.
     pub cache_prompt: bool,
     /// Go on with a last message of the assistant's.
@@ -85,6 +87,11 @@ pub struct ServerSettings {
     pub keys: Keys,
     /// Cross-origin rules.
     pub cors: Cors,
+}
+
+fn spec_types(flags: &Flags) -> String {
+    let names = flags.draft.spec_type.iter().filter_map(clap::ValueEnum::to_possible_value);
+    names.map(|name| name.get_name().to_owned()).collect::<Vec<_>>().join(",")
 }
 
 impl ServerSettings {
@@ -121,6 +128,7 @@ impl ServerSettings {
             ignore_eos: flags.sampling.ignore_eos,
             special: flags.sampling.special,
             sampling,
+            spec_types: spec_types(flags),
             cache_prompt: flags.engine.cache_prompt,
             prefill_assistant: flags.chat.prefill_assistant,
             enable_thinking: flags.chat.reasoning != WhenFlag::Off,

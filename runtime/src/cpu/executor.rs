@@ -261,6 +261,14 @@ impl Executor for CpuExecutor {
         self.sequences.checkpoint(sequence)
     }
 
+    fn mark(&mut self, sequence: SequenceId) -> Result<(), SequenceError> {
+        self.sequences.mark(sequence)
+    }
+
+    fn take_back(&mut self, sequence: SequenceId, n: usize) -> Result<usize, SequenceError> {
+        self.sequences.take_back(sequence, n)
+    }
+
     fn save(&self, sequence: SequenceId) -> Result<Vec<u8>, SequenceError> {
         self.sequences.save(sequence, |store, page, number, tokens, out| {
             store.export(page, number, tokens, out);

@@ -78,6 +78,8 @@ pub(crate) struct Sequence<Id> {
     block: Block,
     /// The blocks at earlier lengths.
     checkpoints: BTreeMap<usize, Block>,
+    /// One more of them, the last mark.
+    mark: Option<(usize, Block)>,
 }
 
 /// What sequences keep beside their pages.
@@ -126,7 +128,7 @@ impl<P: Pages> Sequences<P> {
         let id = SequenceId(self.next);
         self.next += 1;
         let (text, block, checkpoints) = (Vec::new(), Block::default(), BTreeMap::new());
-        self.all.insert(id, Sequence { pages: Vec::new(), len: 0, text, block, checkpoints });
+        self.all.insert(id, Sequence { pages: Vec::new(), len: 0, text, block, checkpoints, mark: None });
         id
     }
 
@@ -182,6 +184,28 @@ impl<P: Pages> Sequences<P> {
             }
         }
         Ok(())
+    }
+
+    /// Remembers the present position until the next mark.
+    pub fn mark(&mut self, id: SequenceId) -> Result<(), SequenceError> {
+        let keeps = self.keeps;
+        let sequence = self.get_mut(id)?;
+        sequence.mark = (keeps.values > 0).then(|| (sequence.len, sequence.block.clone()));
+        Ok(())
+    }
+
+    /// Cuts at `n` or, where that cannot be, at the mark before it; returns where.
+    pub fn take_back(&mut self, id: SequenceId, n: usize) -> Result<usize, SequenceError> {
+        let nearest = self.resumable(id, n)?;
+        let sequence = self.get_mut(id)?;
+        let mark = sequence.mark.take_if(|(at, _)| nearest < n && (nearest..n).contains(at));
+        let Some((at, block)) = mark else { return self.truncate(id, n).map(|()| n) };
+        let is_checkpoint = sequence.checkpoints.insert(at, block).is_some();
+        self.truncate(id, at)?;
+        if !is_checkpoint {
+            self.get_mut(id)?.checkpoints.remove(&at);
+        }
+        Ok(at)
     }
 
     pub fn remove(&mut self, id: SequenceId) {
@@ -260,6 +284,7 @@ impl<P: Pages> Sequences<P> {
         sequence.len = n;
         sequence.block = block;
         sequence.checkpoints.split_off(&(n + 1));
+        sequence.mark.take_if(|(at, _)| *at > n);
         sequence.text.truncate(n);
         let released = sequence.pages.split_off(n.div_ceil(PAGE_TOKENS).min(sequence.pages.len()));
         released.into_iter().for_each(|p| self.store.release(p));
@@ -287,6 +312,7 @@ impl<P: Pages> Sequences<P> {
             text: from.text[..n.min(from.text.len())].to_vec(),
             block: self.block_at(from, n),
             checkpoints: from.checkpoints.range(..=n).map(|(at, block)| (*at, block.clone())).collect(),
+            mark: None,
         };
         copy.pages.iter().for_each(|p| self.store.share(*p));
         std::mem::swap(self.get_mut(target)?, &mut copy);

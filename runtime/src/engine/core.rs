@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::oneshot;
 
 use super::{
-    prompt_cache::PromptCache, run::Pace, settings::EngineSettings, slot::Slot, task::Task,
+    draft::Drafting, prompt_cache::PromptCache, run::Pace, settings::EngineSettings, slot::Slot, task::Task,
     vocabulary::Vocabulary,
 };
 use crate::{
@@ -46,6 +46,7 @@ pub(crate) struct Core {
     pub(super) cache: PromptCache,
     pub(super) counters: Counters,
     pub(super) pace: Pace,
+    pub(super) drafting: Drafting,
     pub(super) clock: Clock,
     /// Steps so far.
     pub(super) tick: u64,
@@ -75,6 +76,7 @@ impl Core {
             cache: PromptCache::new(settings.cache_ram),
             counters: Counters::default(),
             pace: Pace::new(settings.decode_gap),
+            drafting: Drafting::new(settings.draft.clone()),
             clock,
             tick: 0,
             broken: None,
@@ -149,6 +151,7 @@ impl Core {
     pub fn publish(&mut self) {
         self.board.store(Arc::new(Board {
             slots: self.slots.iter().map(|slot| slot.view.clone()).collect(),
+            is_drafting: self.settings.draft.is_on(),
             counters: self.counters,
             n_processing: self.slots.iter().filter(|slot| !slot.is_idle()).count(),
             n_deferred: self.waiting.len(),

@@ -6,6 +6,7 @@
 
 mod admission;
 mod core;
+mod draft;
 mod postprocess;
 mod prompt_cache;
 mod run;
@@ -48,6 +49,7 @@ use crate::{
     slot_file::{SlotFileError, SlotState},
 };
 
+pub use draft::DraftSettings;
 pub use settings::EngineSettings;
 pub use vocabulary::{TokenizerVocabulary, Vocabulary};
 

@@ -2,7 +2,7 @@
 
 use super::{
     core::Core,
-    run::{Draw, Outcome, take_seconds},
+    run::{Draw, Drawn, Outcome, take_seconds},
     schedule::Plan,
     slot::Slot,
     task::{Closing, since},
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     executor::SequenceError,
-    request::{Event, RequestError, StopKind, Token, TokenProbs},
+    request::{Event, RequestError, StopKind, Token},
 };
 
 impl Core {
@@ -97,31 +97,83 @@ impl Core {
             }
         }
         for slot in filled {
-            self.end(slot, StopKind::Limit, Closing::default());
+            let n_past = self.slots.get(slot).map_or(0, |slot| slot.tokens.len());
+            self.end(slot, StopKind::Limit, Closing::default(), n_past);
         }
     }
 
     fn deliver(&mut self, draw: Draw) {
-        let (token, probs) = match draw.token {
-            Ok(drawn) => drawn,
-            Err(error) => return self.leave(draw.slot, |task| task.fail(error)),
-        };
         let now = (self.clock)();
         let vocabulary = self.vocabulary.clone();
         let Some(slot) = self.slots.get_mut(draw.slot) else { return };
-        if let Some(task) = &mut slot.task {
+        let n_draft = slot.task.as_ref().map_or(0, |task| task.draft.tokens.len());
+        let mut n_accepted = 0;
+        let mut end = None;
+        for (index, drawn) in draw.tokens.into_iter().enumerate() {
+            let drawn = match drawn {
+                Ok(drawn) => drawn,
+                Err(error) => {
+                    end = Some(Err(error));
+                    break;
+                }
+            };
+            let Some(task) = &mut slot.task else { break };
             self.counters.predicted_tokens += 1;
             self.counters.predicted_seconds += take_seconds(&mut task.counted, now);
+            let is_drafted = task.draft.tokens.get(index) == Some(&drawn.token);
+            n_accepted += usize::from(is_drafted);
+            let token = drawn.token;
+            if let Some(ended) = take_token(slot, drawn, vocabulary.as_ref(), self.settings.n_ctx_slot, now) {
+                end = Some(Ok(ended));
+                break;
+            }
+            if is_drafted {
+                // Its row is in the state already.
+                slot.tokens.push(token);
+            }
         }
-        let ended = take_token(slot, token, probs, vocabulary.as_ref(), self.settings.n_ctx_slot, now);
-        if let Some((stop, closing)) = ended {
-            self.end(draw.slot, stop, closing);
+        let n_past = slot.tokens.len();
+        self.counters.n_tokens_max = self.counters.n_tokens_max.max(n_past as u64);
+        if n_draft > 0 {
+            if let Some(task) = &mut slot.task {
+                task.draft.learn(n_accepted);
+            }
+            self.counters.drafts += 1;
+            self.counters.drafted_tokens += n_draft as u64;
+            self.counters.accepted_tokens += n_accepted as u64;
+            self.take_back(draw.slot);
+        }
+        match end {
+            Some(Err(error)) => self.leave(draw.slot, |task| task.fail(error)),
+            Some(Ok((stop, closing))) => self.end(draw.slot, stop, closing, n_past),
+            // A slot whose state was lost goes on from its own tokens.
+            None if self.slots.get(draw.slot).is_some_and(|slot| slot.sequence.is_none()) => {
+                self.step_back(draw.slot);
+            }
+            None => {}
         }
     }
 
-    fn end(&mut self, slot: usize, stop: StopKind, closing: Closing) {
+    /// Takes what was drafted wrongly out of a slot's state.
+    fn take_back(&mut self, id: usize) {
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        let (Some(sequence), n_past) = (slot.sequence, slot.tokens.len()) else { return };
+        let taken_back = match self.executor.len(sequence) {
+            Ok(len) if len == n_past => return,
+            Ok(_) => self.executor.take_back(sequence, n_past),
+            Err(error) => Err(error),
+        };
+        match taken_back {
+            Ok(n) => slot.tokens.truncate(n),
+            Err(error) => {
+                tracing::warn!(slot = id, %error, "a draft could not be taken back; its state is computed again");
+                self.forget(id);
+            }
+        }
+    }
+
+    fn end(&mut self, slot: usize, stop: StopKind, closing: Closing, n_past: usize) {
         let now = (self.clock)();
-        let n_past = self.slots.get(slot).map_or(0, |slot| slot.tokens.len());
         self.leave(slot, move |task| task.finish(stop, closing, slot, n_past, now));
     }
 }
@@ -129,15 +181,13 @@ impl Core {
 /// Adds a drawn token to its request and says whether that was the last one.
 fn take_token(
     slot: &mut Slot,
-    token: u32,
-    probs: Option<TokenProbs>,
+    Drawn { token, probs }: Drawn,
     vocabulary: &dyn Vocabulary,
     n_ctx: usize,
     now: std::time::Instant,
 ) -> Option<(StopKind, Closing)> {
     let task = slot.task.as_mut()?;
     task.tokens.push(token);
-    task.sampler.accept(token);
     task.n_decoded += 1;
     let emitted = task.text.push(vocabulary.piece(token, task.request.render_special));
     task.has_new_line |= emitted.text.contains('\n');

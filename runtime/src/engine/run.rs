@@ -25,11 +25,19 @@ pub(crate) struct Outcome {
     pub failure: Option<String>,
 }
 
-/// A drawn token.
+/// What a part's rows gave: one token, or as many as its draft got right and one more.
 #[derive(Debug)]
 pub(crate) struct Draw {
     pub slot: usize,
-    pub token: Result<(u32, Option<TokenProbs>), RequestError>,
+    /// An error is the last one.
+    pub tokens: Vec<Result<Drawn, RequestError>>,
+}
+
+/// A drawn token, which its sampler has accepted.
+#[derive(Debug)]
+pub(crate) struct Drawn {
+    pub token: u32,
+    pub probs: Option<TokenProbs>,
 }
 
 impl Core {
@@ -64,8 +72,12 @@ impl Core {
             }
             break;
         }
-        let streams = plan.parts.iter().filter(|part| part.n_rows == 1).count();
-        self.pace.observe(plan.rows.len() - streams, (self.clock)().saturating_duration_since(started));
+        let took = (self.clock)().saturating_duration_since(started);
+        let prompt_rows: usize = plan.parts.iter().map(|part| part.n_rows).filter(|&rows| rows > 1).sum();
+        self.pace.observe(prompt_rows, took);
+        if prompt_rows == 0 && outcome.failure.is_none() {
+            self.drafting.observe(plan.rows.len(), took.as_secs_f64());
+        }
         outcome
     }
 }
@@ -83,24 +95,47 @@ fn run_and_draw(
         let (got, expected) = (output.logits.len(), wanted * n_vocab);
         return Err(StepError::Executor(format!("it returned {got} logits where {expected} were asked for")));
     }
-    let sampling = plan.parts.iter().filter(|part| part.samples);
-    let draws = sampling.zip(output.logits.chunks_exact(n_vocab)).filter_map(|(part, logits)| {
+    let mut logits = output.logits.chunks_exact(n_vocab);
+    let draws = plan.parts.iter().filter(|part| part.samples).filter_map(|part| {
+        let rows: Vec<&[f32]> = logits.by_ref().take(1 + part.n_draft).collect();
         let task = slots.get_mut(part.slot)?.task.as_mut()?;
-        Some(Draw { slot: part.slot, token: draw(task, vocabulary, logits) })
+        Some(Draw { slot: part.slot, tokens: draw_along(task, vocabulary, &rows) })
     });
     Ok(draws.collect())
+}
+
+/// Draws from a row and, as long as what was drawn is what was drafted, from the row behind it.
+fn draw_along(
+    task: &mut Task,
+    vocabulary: &dyn Vocabulary,
+    rows: &[&[f32]],
+) -> Vec<Result<Drawn, RequestError>> {
+    let mut tokens = Vec::new();
+    for (index, logits) in rows.iter().enumerate() {
+        let drawn = draw(task, vocabulary, logits);
+        let goes_on = drawn.as_ref().is_ok_and(|drawn| {
+            task.draft.tokens.get(index) == Some(&drawn.token)
+                && !vocabulary.is_end_of_generation(drawn.token)
+        });
+        tokens.push(drawn);
+        if !goes_on {
+            break;
+        }
+    }
+    tokens
 }
 
 fn draw(
     task: &mut Task,
     vocabulary: &dyn Vocabulary,
     logits: &[f32],
-) -> Result<(u32, Option<TokenProbs>), RequestError> {
+) -> Result<Drawn, RequestError> {
     let executor = |error: bloomery_sampler::SampleError| RequestError::Executor(error.to_string());
     let token = task.sampler.sample(logits).map_err(executor)?;
     let n_probs = task.request.n_probs;
     if n_probs == 0 {
-        return Ok((token, None));
+        task.sampler.accept(token);
+        return Ok(Drawn { token, probs: None });
     }
     let prob = |id: u32, logprob: f32| Prob { id, bytes: vocabulary.piece(id, true).to_vec(), logprob };
     let probs = if task.request.post_sampling_probs {
@@ -116,7 +151,8 @@ fn draw(
         let top = raw.top.iter().map(|&(id, logprob)| prob(id, logprob));
         TokenProbs { top: top.collect(), chosen: prob(token, raw.chosen) }
     };
-    Ok((token, Some(probs)))
+    task.sampler.accept(token);
+    Ok(Drawn { token, probs: Some(probs) })
 }
 
 /// The text of a panic.

@@ -23,8 +23,11 @@ pub(crate) struct Plan {
 pub(crate) struct Part {
     pub slot: usize,
     pub sequence: SequenceId,
+    /// Rows of its own tokens.
     pub n_rows: usize,
-    /// The last row's logits are asked for.
+    /// Rows of drafted tokens behind them.
+    pub n_draft: usize,
+    /// The last row's logits are asked for, and those of the drafted ones.
     pub samples: bool,
 }
 
@@ -35,6 +38,7 @@ impl Core {
         self.admit();
         let mut shares = self.shares();
         self.make_room(&mut shares);
+        self.draft(&shares);
         self.plan(&shares)
     }
 
@@ -122,7 +126,7 @@ impl Core {
         }
     }
 
-    fn pages(&self, slot: usize, n_rows: usize) -> usize {
+    pub(super) fn pages(&self, slot: usize, n_rows: usize) -> usize {
         let sequence = self.slots.get(slot).and_then(|slot| slot.sequence);
         sequence.map_or(0, |sequence| self.executor.pages_to_grow(sequence, n_rows).unwrap_or(0))
     }
@@ -163,15 +167,16 @@ impl Core {
             let (Some(task), Some(sequence)) = (&slot.task, slot.sequence) else { continue };
             let n_past = slot.tokens.len();
             let samples = n_past + n_rows == task.tokens.len() && task.wants_logits();
-            let tokens = task.tokens.iter().enumerate().skip(n_past).take(n_rows);
-            plan.rows.extend(tokens.map(|(position, &token)| Row {
+            let drafted = if samples { task.draft.tokens.as_slice() } else { &[] };
+            let tokens = task.tokens.iter().skip(n_past).take(n_rows).chain(drafted);
+            plan.rows.extend((n_past..).zip(tokens).map(|(position, &token)| Row {
                 token,
                 position,
                 sequence,
-                wants_logits: samples && position + 1 == task.tokens.len(),
+                wants_logits: samples && position + 1 >= task.tokens.len(),
                 wants_hidden: false,
             }));
-            plan.parts.push(Part { slot: id, sequence, n_rows, samples });
+            plan.parts.push(Part { slot: id, sequence, n_rows, n_draft: drafted.len(), samples });
         }
         plan
     }

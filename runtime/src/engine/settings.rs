@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::draft::DraftSettings;
+
 /// Settings of an engine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EngineSettings {
@@ -21,6 +23,8 @@ pub struct EngineSettings {
     pub model_fingerprint: u64,
     /// Distance of checkpoints in a long prompt, tokens; only for states that cannot be cut anywhere.
     pub checkpoint_every: usize,
+    /// Where drafts come from.
+    pub draft: DraftSettings,
 }
 
 impl Default for EngineSettings {
@@ -35,6 +39,7 @@ impl Default for EngineSettings {
             slot_prompt_similarity: 0.1,
             model_fingerprint: 0,
             checkpoint_every: 2048,
+            draft: DraftSettings::default(),
         }
     }
 }

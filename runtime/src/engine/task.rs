@@ -5,7 +5,7 @@ use std::time::Instant;
 use bloomery_sampler::Sampler;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{text::TextOut, vocabulary::Vocabulary};
+use super::{draft::TaskDraft, text::TextOut, vocabulary::Vocabulary};
 use crate::request::{Done, Event, Generate, PromptProgress, RequestError, StopKind};
 
 /// Everything that belongs to one request and goes with it.
@@ -21,6 +21,7 @@ pub(crate) struct Task {
     pub n_cached: usize,
     pub n_decoded: usize,
     pub text: TextOut,
+    pub draft: TaskDraft,
     pub has_new_line: bool,
     /// First got a slot.
     pub started: Option<Instant>,
@@ -93,6 +94,7 @@ impl Task {
             n_prompt: request.prompt.len(),
             n_cached: 0,
             n_decoded: 0,
+            draft: TaskDraft::default(),
             text: TextOut::new(request.render_special, &request.stop),
             has_new_line: false,
             started: None,
@@ -147,6 +149,8 @@ impl Task {
             prompt_ms: since(self.started, generating).as_secs_f64() * 1e3,
             predicted_ms: since(Some(generating), now).as_secs_f64() * 1e3,
             n_past,
+            n_drafted: self.draft.n_drafted,
+            n_accepted: self.draft.n_accepted,
             has_new_line: self.has_new_line,
             seed: self.sampler.seed(),
         };

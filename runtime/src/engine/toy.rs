@@ -43,6 +43,7 @@ struct State {
     len: usize,
     /// Hashes by position at which the state can resume, its end included. Under `Truncate` that is every one.
     hashes: BTreeMap<usize, u64>,
+    mark: Option<(usize, u64)>,
 }
 
 pub struct Toy {
@@ -53,7 +54,14 @@ pub struct Toy {
     next: u64,
     logits: Vec<f32>,
     broken: bool,
+    /// Added to the logit of the token that each token is used to be followed by.
+    habit: f32,
     pub seen: Arc<Mutex<Seen>>,
+}
+
+/// What a token is used to be followed by: circles of letters.
+pub fn habit(token: u32) -> u32 {
+    1 + (token * 5 + 2) % 25
 }
 
 fn mix(hash: u64, value: u64) -> u64 {
@@ -79,8 +87,13 @@ impl Toy {
             next: 0,
             logits: Vec::new(),
             broken: false,
+            habit: 0.0,
             seen: Arc::default(),
         }
+    }
+
+    pub fn with_habit(self, habit: f32) -> Self {
+        Self { habit, ..self }
     }
 
     fn state(&self, sequence: SequenceId) -> Result<&State, SequenceError> {
@@ -110,6 +123,7 @@ impl Toy {
         }
         let mut state = self.state(sequence)?.clone();
         state.hashes.retain(|&position, _| position <= n);
+        state.mark.take_if(|mark| mark.0 > n);
         state.len = n;
         Ok(state)
     }
@@ -156,7 +170,7 @@ impl Executor for Toy {
     }
 
     fn create(&mut self) -> Result<SequenceId, SequenceError> {
-        Ok(self.insert(State { len: 0, hashes: BTreeMap::from([(0, 1)]) }))
+        Ok(self.insert(State { len: 0, hashes: BTreeMap::from([(0, 1)]), mark: None }))
     }
 
     fn drop_sequence(&mut self, sequence: SequenceId) {
@@ -196,6 +210,26 @@ impl Executor for Toy {
         Ok(())
     }
 
+    fn mark(&mut self, sequence: SequenceId) -> Result<(), SequenceError> {
+        let state = self.sequences.get_mut(&sequence).ok_or(SequenceError::Unknown(sequence))?;
+        state.mark = Some((state.len, state.hashes[&state.len]));
+        Ok(())
+    }
+
+    fn take_back(&mut self, sequence: SequenceId, n: usize) -> Result<usize, SequenceError> {
+        let nearest = self.resumable(sequence, n)?;
+        if nearest == n {
+            return self.truncate(sequence, n).map(|()| n);
+        }
+        let state = self.sequences.get_mut(&sequence).ok_or(SequenceError::Unknown(sequence))?;
+        let (at, hash) = state.mark.expect("marked before rows are taken back");
+        assert!(nearest <= at && at < n, "the mark stands before the rows");
+        state.hashes.retain(|&position, _| position < at);
+        state.hashes.insert(at, hash);
+        state.len = at;
+        Ok(at)
+    }
+
     fn save(&self, sequence: SequenceId) -> Result<Vec<u8>, SequenceError> {
         let state = self.state(sequence)?;
         let numbers = state.hashes.iter().flat_map(|(&position, &hash)| [position as u64, hash]);
@@ -217,7 +251,7 @@ impl Executor for Toy {
         if self.pages(len) > self.free() {
             return Err(SequenceError::NoRoom { needed: self.pages(len), free: self.free() });
         }
-        Ok(self.insert(State { len, hashes }))
+        Ok(self.insert(State { len, hashes, mark: None }))
     }
 
     fn run(&mut self, rows: &[Row]) -> Result<StepOutput<'_>, StepError> {
@@ -262,7 +296,10 @@ impl Executor for Toy {
                     } else {
                         0.0
                     };
-                    (mix(hash, id) >> 40) as f32 / (1u64 << 22) as f32 + bend
+                    let used_to = id == u64::from(habit(row.token));
+                    (mix(hash, id) >> 40) as f32 / (1u64 << 22) as f32
+                        + bend
+                        + if used_to { self.habit } else { 0.0 }
                 };
                 let poisoned = row.token == POISON;
                 self.logits.extend((0..N_VOCAB as u64).map(|id| if poisoned { f32::NAN } else { logit(id) }));

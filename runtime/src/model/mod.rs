@@ -261,6 +261,7 @@ impl Opened {
             decode_gap: options.decode_gap,
             cache_ram: usize::try_from(options.cache_ram_mib).ok().map(|mib| mib.saturating_mul(1 << 20)),
             slot_prompt_similarity: options.slot_prompt_similarity,
+            draft: options.draft.clone(),
             model_fingerprint: describe::fingerprint(&self.file),
             ..EngineSettings::default()
         };

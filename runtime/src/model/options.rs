@@ -4,6 +4,8 @@ use std::{path::PathBuf, time::Duration};
 
 use bloomery_seat_host::{SeatOptions, Seats};
 
+use crate::engine::DraftSettings;
+
 /// How to open a model. The defaults are llama-server's.
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
@@ -39,6 +41,8 @@ pub struct OpenOptions {
     pub cache_ram_mib: i64,
     /// Share of a prompt that a slot must hold to be chosen for it; 0 is off (`-sps`).
     pub slot_prompt_similarity: f32,
+    /// Where drafts come from (`--spec-type`).
+    pub draft: DraftSettings,
     /// Time to which a step's prompt rows are held while others generate.
     pub decode_gap: Duration,
     /// Read all weights into memory before serving; `false` leaves that to the first requests.
@@ -66,6 +70,7 @@ impl OpenOptions {
             cache_type_v: CacheType::F16,
             cache_ram_mib: 8192,
             slot_prompt_similarity: 0.1,
+            draft: DraftSettings::default(),
             decode_gap: Duration::from_millis(250),
             read_ahead: true,
         }

@@ -209,6 +209,14 @@ impl Executor for ReferenceExecutor {
         self.states.snapshot(sequence.0).map_err(of_sequence)
     }
 
+    fn mark(&mut self, sequence: SequenceId) -> Result<(), SequenceError> {
+        self.states.mark(sequence.0).map_err(of_sequence)
+    }
+
+    fn take_back(&mut self, sequence: SequenceId, n: usize) -> Result<usize, SequenceError> {
+        self.states.take_back(sequence.0, n).map_err(of_sequence)
+    }
+
     fn save(&self, sequence: SequenceId) -> Result<Vec<u8>, SequenceError> {
         self.states.save(sequence.0).map_err(of_sequence)
     }

@@ -76,7 +76,7 @@ impl States {
         if !reader.bytes.is_empty() {
             return Err(format!("{} bytes too many", reader.bytes.len()));
         }
-        Ok(Sequence { length, states, snapshots })
+        Ok(Sequence { length, states, snapshots, mark: None })
     }
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct Sequence {
     pub states: Vec<Memory>,
     /// Copies of the states that cannot be cut back, by the length at which they were made.
     pub snapshots: BTreeMap<usize, Vec<Option<Memory>>>,
+    /// One more of them, the last mark.
+    pub mark: Option<(usize, Vec<Option<Memory>>)>,
 }
 
 /// One state of one sequence.
@@ -129,9 +131,7 @@ impl States {
         if s.states.iter().all(|m| matches!(m.stored, Stored::Rows(_))) {
             return Ok(());
         }
-        let copy =
-            s.states.iter().map(|m| (!matches!(m.stored, Stored::Rows(_))).then(|| m.clone())).collect();
-        s.snapshots.insert(s.length, copy);
+        s.snapshots.insert(s.length, s.fixed());
         if s.snapshots.len() > MOST_SNAPSHOTS {
             let lengths: Vec<usize> = s.snapshots.keys().copied().collect();
             let closest = lengths.windows(2).take(MOST_SNAPSHOTS - 1).min_by_key(|pair| pair[1] - pair[0]);
@@ -140,6 +140,35 @@ impl States {
             }
         }
         Ok(())
+    }
+
+    /// Remembers the present position until the next mark, beside the snapshots.
+    ///
+    /// # Errors
+    /// Unknown sequence.
+    pub fn mark(&mut self, sequence: u64) -> Result<()> {
+        let s = self.get_mut(sequence)?;
+        s.mark = Some((s.length, s.fixed()));
+        Ok(())
+    }
+
+    /// Goes back to the first `n` tokens or, where the states cannot be cut there, to the mark before them; returns
+    /// where.
+    ///
+    /// # Errors
+    /// Unknown sequence; neither can be had (nothing has changed then).
+    pub fn take_back(&mut self, sequence: u64, n: usize) -> Result<usize> {
+        let nearest = self.resumable(sequence, n)?;
+        let s = self.get_mut(sequence)?;
+        let Some((at, fixed)) = s.mark.take_if(|(at, _)| nearest < n && (nearest..n).contains(at)) else {
+            return self.truncate(sequence, n).map(|()| n);
+        };
+        let is_snapshot = s.snapshots.insert(at, fixed).is_some();
+        self.truncate(sequence, at)?;
+        if !is_snapshot {
+            self.get_mut(sequence)?.snapshots.remove(&at);
+        }
+        Ok(at)
     }
 
     /// Goes back to the first `n` tokens.
@@ -200,6 +229,11 @@ impl States {
 }
 
 impl Sequence {
+    /// Copies of the states that cannot be cut back.
+    fn fixed(&self) -> Vec<Option<Memory>> {
+        self.states.iter().map(|m| (!matches!(m.stored, Stored::Rows(_))).then(|| m.clone())).collect()
+    }
+
     fn truncate(&mut self, declared: &[State], n: usize, nearest: usize) -> Result<()> {
         if nearest != n {
             return Err(ReferenceError::NotResumable { asked: n, nearest });
@@ -224,6 +258,7 @@ impl Sequence {
         }
         self.length = self.length.min(n);
         self.snapshots.split_off(&(n + 1));
+        self.mark.take_if(|(at, _)| *at > n);
         Ok(())
     }
 }

@@ -11,8 +11,8 @@ pub use docs::{BEGIN, END, flags_section};
 pub use llama_server::{LLAMA_SERVER, Row, Side, Standing};
 pub use normalise::{FlagError, normalise};
 pub use schema::{
-    BackendFlag, CacheTypeFlag, ChatFlags, Command, EngineFlags, Flags, HttpFlags, LayersFlag, LogFlags,
-    ModelFlags, SamplingFlags, SeatFlags, WhenFlag,
+    BackendFlag, CacheTypeFlag, ChatFlags, Command, DraftFlags, EngineFlags, Flags, HttpFlags, LayersFlag, LogFlags,
+    ModelFlags, SamplingFlags, SeatFlags, SpecTypeFlag, WhenFlag,
 };
 
 /// Why a command line is not accepted.
@@ -32,13 +32,12 @@ pub fn command() -> clap::Command {
     Flags::command().mut_args(|arg| {
         let Some(long) = arg.get_long().map(str::to_owned) else { return arg };
         let here = |row: &&Row| matches!(row.standing, Standing::Here(name) if name == long);
-        let Some(row) = LLAMA_SERVER.iter().find(here) else { return arg };
         let shown = format!("--{long}");
         // Names of one letter are clap's own.
-        let others: Vec<&str> = row
-            .names
+        let others: Vec<&str> = LLAMA_SERVER
             .iter()
-            .chain(row.negative)
+            .filter(here)
+            .flat_map(|row| row.names.iter().chain(row.negative))
             .copied()
             .filter(|name| *name != shown && name.len() != 2)
             .collect();

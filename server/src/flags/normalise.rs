@@ -121,6 +121,11 @@ fn from_environment(variable: &dyn Fn(&str) -> Option<String>) -> Result<Vec<Str
                 if negated.is_some() {
                     out.push(format!("--{long}=false"));
                 }
+                // The schema reads the variable of a flag's first row; an older name has one of its own.
+                let first = LLAMA_SERVER.iter().find(|row| row.standing == Standing::Here(long));
+                if let Some(value) = value.filter(|_| first.is_some_and(|first| first.env != row.env)) {
+                    out.push(format!("--{long}={value}"));
+                }
             }
             Standing::Holds(side) => {
                 let on = value.as_deref().map(|value| matches!(value, "1" | "true" | "on" | "enabled"));
@@ -192,6 +197,8 @@ mod tests {
         let error = run(&[], &[("LLAMA_ARG_RPC", "host:1")]).unwrap_err();
         assert_eq!(error, FlagError::Variable { variable: "LLAMA_ARG_RPC".into() });
         assert_eq!(run(&[], &[("LLAMA_ARG_NO_JINJA", "1")]).unwrap(), ["--jinja=false"]);
+        assert_eq!(run(&[], &[("LLAMA_ARG_DRAFT_MAX", "5")]).unwrap(), ["--spec-draft-n-max=5"]);
+        assert!(run(&[], &[("LLAMA_ARG_SPEC_DRAFT_N_MAX", "5")]).unwrap().is_empty(), "the schema's own");
         assert!(run(&[], &[("LLAMA_ARG_CONT_BATCHING", "0")]).is_err());
         assert!(run(&[], &[("LLAMA_ARG_CONT_BATCHING", "1")]).unwrap().is_empty());
     }

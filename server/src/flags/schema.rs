@@ -25,6 +25,9 @@ pub struct Flags {
     /// How it runs.
     #[command(flatten)]
     pub engine: EngineFlags,
+    /// Drafts.
+    #[command(flatten)]
+    pub draft: DraftFlags,
     /// Defaults of the sampler.
     #[command(flatten)]
     pub sampling: SamplingFlags,
@@ -175,6 +178,37 @@ pub struct EngineFlags {
     #[arg(long, num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true",
         value_parser = switch, env = "LLAMA_ARG_CACHE_PROMPT", action = ArgAction::Set)]
     pub cache_prompt: bool,
+}
+
+/// Drafts: several tokens of a stream verified in one step.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Drafts")]
+pub struct DraftFlags {
+    /// Where drafts come from, separated by commas: ngram-simple looks the text's last tokens up in the text before them.
+    #[arg(long, value_name = "TYPES", value_enum, default_value = "none", env = "LLAMA_ARG_SPEC_TYPE", value_delimiter = ',')]
+    pub spec_type: Vec<SpecTypeFlag>,
+    /// Most tokens of a draft; where it is not given, what --spec-ngram-simple-size-m says. 0 is off. How many are drafted
+    /// follows what is accepted and what it costs.
+    #[arg(long, value_name = "N", env = "LLAMA_ARG_SPEC_DRAFT_N_MAX")]
+    pub spec_draft_n_max: Option<usize>,
+    /// Shorter drafts are not verified.
+    #[arg(long, value_name = "N", default_value_t = 0, env = "LLAMA_ARG_SPEC_DRAFT_N_MIN")]
+    pub spec_draft_n_min: usize,
+    /// Tokens that must match, at least.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    pub spec_ngram_simple_size_n: u16,
+    /// Most tokens that are taken from behind the match.
+    #[arg(long, value_name = "N", default_value_t = 48)]
+    pub spec_ngram_simple_size_m: usize,
+}
+
+/// Where drafts come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SpecTypeFlag {
+    /// Nothing is drafted.
+    None,
+    /// Prompt lookup.
+    NgramSimple,
 }
 
 /// Defaults that a request may override.

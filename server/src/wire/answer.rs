@@ -213,6 +213,7 @@ impl Follower {
             predicted_ms: self
                 .first_token
                 .map_or(0.0, |first| (self.now)().duration_since(first).as_secs_f64() * 1e3),
+            ..Timings::default()
         });
         Piece {
             index: self.index,

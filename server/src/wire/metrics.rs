@@ -28,9 +28,14 @@ pub fn text(board: &Board, before: &Counters) -> String {
         ("counter", "tokens_predicted_seconds_total", "Seconds spent on generation", now.predicted_seconds),
         ("counter", "n_decode_total", "Steps of the executor", now.decode_calls as f64),
         ("counter", "n_tokens_max", "Most tokens that a sequence held", now.n_tokens_max as f64),
-        ("counter", "spec_decode_num_draft_tokens_total", "Tokens drafted", 0.0),
-        ("counter", "spec_decode_num_accepted_tokens_total", "Drafted tokens that were kept", 0.0),
-        ("counter", "spec_decode_num_drafts_total", "Drafts verified", 0.0),
+        ("counter", "spec_decode_num_draft_tokens_total", "Tokens drafted", now.drafted_tokens as f64),
+        (
+            "counter",
+            "spec_decode_num_accepted_tokens_total",
+            "Drafted tokens that were kept",
+            now.accepted_tokens as f64,
+        ),
+        ("counter", "spec_decode_num_drafts_total", "Drafts verified", now.drafts as f64),
         (
             "gauge",
             "prompt_tokens_seconds",

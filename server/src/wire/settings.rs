@@ -30,6 +30,8 @@ pub struct Settings {
     pub timings_per_token: bool,
     /// Probabilities after the chain.
     pub post_sampling_probs: bool,
+    /// Where drafts come from.
+    pub spec_types: String,
 }
 
 impl Settings {
@@ -48,6 +50,7 @@ impl Settings {
             generation_prompt: String::new(),
             timings_per_token: false,
             post_sampling_probs: false,
+            spec_types: "none".to_owned(),
         }
     }
 
@@ -113,7 +116,7 @@ impl Settings {
         put("reasoning_in_content", json!(false));
         put("generation_prompt", json!(self.generation_prompt));
         put("samplers", s.samplers.iter().map(|sampler| sampler.name()).collect());
-        put("speculative.types", json!("none"));
+        put("speculative.types", json!(self.spec_types));
         put("timings_per_token", json!(self.timings_per_token));
         put("post_sampling_probs", json!(self.post_sampling_probs));
         put("backend_sampling", json!(false));

@@ -14,17 +14,17 @@ pub trait Requests {
 /// The list of all slots.
 #[must_use]
 pub fn list(board: &Board, requests: &dyn Requests) -> Value {
-    board.slots.iter().map(|slot| one(slot, requests)).collect()
+    board.slots.iter().map(|slot| one(slot, board.is_drafting, requests)).collect()
 }
 
-fn one(slot: &SlotView, requests: &dyn Requests) -> Value {
+fn one(slot: &SlotView, is_drafting: bool, requests: &dyn Requests) -> Value {
     let mut map = Map::new();
     let mut put = |key: &str, value: Value| {
         map.insert(key.to_owned(), value);
     };
     put("id", json!(slot.id));
     put("n_ctx", json!(slot.n_ctx));
-    put("speculative", json!(false));
+    put("speculative", json!(is_drafting));
     put("is_processing", json!(slot.is_processing));
     if let Some(task) = slot.task {
         put("id_task", json!(task));

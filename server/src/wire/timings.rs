@@ -16,6 +16,10 @@ pub struct Timings {
     pub n_predicted: usize,
     /// Milliseconds from the first generated token on.
     pub predicted_ms: f64,
+    /// Tokens drafted.
+    pub n_drafted: usize,
+    /// Of these, the ones that became part of the answer.
+    pub n_accepted: usize,
 }
 
 impl Timings {
@@ -28,6 +32,8 @@ impl Timings {
             prompt_ms: done.prompt_ms,
             n_predicted: done.n_decoded,
             predicted_ms: done.predicted_ms,
+            n_drafted: done.n_drafted,
+            n_accepted: done.n_accepted,
         }
     }
 
@@ -35,7 +41,7 @@ impl Timings {
     #[must_use]
     pub fn to_json(&self) -> Value {
         let steps = self.n_predicted.saturating_sub(1) as f64;
-        json!({
+        let mut json = json!({
             "cache_n": self.n_cached,
             "prompt_n": self.n_prompt,
             "prompt_ms": self.prompt_ms,
@@ -45,7 +51,13 @@ impl Timings {
             "predicted_ms": self.predicted_ms,
             "predicted_per_token_ms": ratio(self.predicted_ms, steps),
             "predicted_per_second": ratio(steps * 1e3, self.predicted_ms),
-        })
+        });
+        // llama-server shows these only where something was drafted.
+        if self.n_drafted > 0 {
+            json["draft_n"] = json!(self.n_drafted);
+            json["draft_n_accepted"] = json!(self.n_accepted);
+        }
+        json
     }
 }
 
@@ -66,12 +78,16 @@ mod tests {
             prompt_ms: 2831.414,
             n_predicted: 48,
             predicted_ms: 17111.6,
+            ..Timings::default()
         };
         let json = timings.to_json();
         assert_eq!(json["prompt_per_token_ms"], 117.975_583_333_333_35);
         assert_eq!(json["prompt_per_second"], 8.476_330_201_093_87);
         assert_eq!(json["predicted_per_token_ms"], 364.076_595_744_680_84);
         assert_eq!(json["predicted_per_second"], 2.746_674_770_331_237_5);
+        assert!(json.get("draft_n").is_none());
+        let drafted = Timings { n_drafted: 36, n_accepted: 17, ..timings }.to_json();
+        assert_eq!((&drafted["draft_n"], &drafted["draft_n_accepted"]), (&json!(36), &json!(17)));
     }
 
     #[test]

@@ -51,6 +51,8 @@ fn events(pieces: &[String], tail: &str, with_probs: bool) -> Vec<Event> {
         prompt_ms: 1.0,
         predicted_ms: 2.0,
         n_past: 2 + pieces.len(),
+        n_drafted: 0,
+        n_accepted: 0,
         has_new_line: false,
         seed: 1,
     }));

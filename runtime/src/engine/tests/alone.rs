@@ -19,6 +19,7 @@ struct World {
     max_rows: usize,
     page_tokens: usize,
     pages: usize,
+    habit: f32,
     arrivals: Vec<Arrival>,
 }
 
@@ -31,14 +32,20 @@ prop_compose! {
         stop in prop_oneof![3 => Just(vec![]), 1 => Just(vec!["ab".to_owned()]), 1 => prop::collection::vec("[a-f]{1,3}", 1..3)],
         temperature in prop_oneof![Just(0.0f32), Just(0.8)], seed in 0u32..5, cache_prompt in prop::bool::weighted(0.8),
         cancel in prop::option::weighted(0.25, 0u64..30), slot in prop::option::weighted(0.1, 0..n_slots),
-        penalty in prop_oneof![Just(1.0f32), Just(1.5)], ignore_eos in any::<bool>(),
+        penalty in prop_oneof![Just(1.0f32), Just(1.5)], ignore_eos in any::<bool>(), mirostat in prop_oneof![4 => Just(0u8), 1 => Just(2)],
+        n_probs in prop_oneof![Just(0usize), Just(2)], post_sampling_probs in any::<bool>(),
     ) -> Arrival {
         let mut tokens = prompt(family, shared);
         tokens.extend(tail);
-        let sampling = SamplingParams { temperature, seed, repeat_penalty: penalty, ..SamplingParams::default() };
-        let request = Generate { prompt: tokens, sampling, n_predict, stop, cache_prompt, slot, ignore_eos, ..super::request(&[]) };
+        let sampling = SamplingParams { temperature, seed, repeat_penalty: penalty, mirostat, ..SamplingParams::default() };
+        let request = Generate { prompt: tokens, sampling, n_predict, stop, cache_prompt, slot, ignore_eos, n_probs, post_sampling_probs, ..super::request(&[]) };
         Arrival { at, request, cancel_at: cancel.map(|after| at + after) }
     }
+}
+
+fn drafts() -> impl Strategy<Value = DraftSettings> {
+    (prop::option::weighted(0.8, 1usize..4), 1usize..12, 0usize..3, any::<bool>())
+        .prop_map(|(lookup, n_max, n_min, adapt)| DraftSettings { lookup, n_max, n_min, adapt })
 }
 
 fn world() -> impl Strategy<Value = World> {
@@ -52,11 +59,12 @@ fn world() -> impl Strategy<Value = World> {
                 1usize..9,
                 0usize..40,
                 prop_oneof![Just(0.0f32), Just(0.1), Just(0.9)],
+                (drafts(), prop_oneof![Just(0.0f32), Just(2.5), Just(9.0)]),
                 prop::collection::vec(arrival(n_slots), 1..12),
             )
         })
         .prop_map(
-            |(n_slots, rollback, cache_ram, max_rows, page_tokens, spare_pages, similarity, arrivals)| {
+            |(n_slots, rollback, cache_ram, max_rows, page_tokens, spare_pages, similarity, (draft, habit), arrivals)| {
                 World {
                     rollback,
                     settings: EngineSettings {
@@ -65,27 +73,36 @@ fn world() -> impl Strategy<Value = World> {
                         cache_ram,
                         slot_prompt_similarity: similarity,
                         checkpoint_every: 16,
+                        draft,
                         ..EngineSettings::default()
                     },
                     max_rows,
                     page_tokens,
                     // At least one whole context: what one request needs alone is always there.
                     pages: N_CTX.div_ceil(page_tokens) + spare_pages,
+                    habit,
                     arrivals,
                 }
             },
         )
 }
 
-fn alone(request: &Generate) -> Client {
+fn alone(request: &Generate, habit: f32) -> Client {
     let settings =
         EngineSettings { n_slots: 1, n_ctx_slot: N_CTX, cache_ram: Some(0), ..EngineSettings::default() };
-    let mut bench = Bench::new(Toy::new(Rollback::Truncate, 512, 8, 8), settings);
+    let toy = Toy::new(Rollback::Truncate, 512, 8, 8).with_habit(habit);
+    let mut bench = Bench::new(toy, settings);
     bench.ask(Generate { slot: None, ..request.clone() })
 }
 
+fn logprobs(client: &Client) -> Vec<(u32, u32)> {
+    let all = client.tokens.iter().filter_map(|token| token.probs.as_ref());
+    all.flat_map(|probs| probs.top.iter().chain([&probs.chosen])).map(|prob| (prob.id, prob.logprob.to_bits())).collect()
+}
+
 fn play(world: &World) -> (Bench, Vec<Client>) {
-    let toy = Toy::new(world.rollback, world.max_rows, world.page_tokens, world.pages);
+    let habit = world.habit;
+    let toy = Toy::new(world.rollback, world.max_rows, world.page_tokens, world.pages).with_habit(habit);
     let mut bench = Bench::new(toy, world.settings.clone());
     let mut order: Vec<&Arrival> = world.arrivals.iter().collect();
     order.sort_by_key(|arrival| arrival.at);
@@ -119,13 +136,14 @@ proptest! {
         let mut order: Vec<&Arrival> = world.arrivals.iter().collect();
         order.sort_by_key(|arrival| arrival.at);
         for (client, arrival) in clients.iter().zip(order) {
-            let alone = alone(&arrival.request);
+            let alone = alone(&arrival.request, world.habit);
             if client.is_cancelled() {
                 prop_assert!(alone.ids().starts_with(&client.ids()));
                 continue;
             }
             prop_assert_eq!(client.ids(), alone.ids());
             prop_assert_eq!(client.text(), alone.text());
+            prop_assert_eq!(logprobs(client), logprobs(&alone));
             let (got, expected) = (client.done(), alone.done());
             prop_assert_eq!(
                 (got.stop, &got.stopping_word, got.truncated, got.n_prompt, got.n_decoded, got.n_past),
@@ -143,6 +161,9 @@ proptest! {
         prop_assert!(seen.n_sequences <= world.settings.n_slots);
         let board = bench.board.load();
         prop_assert_eq!((board.n_processing, board.n_deferred), (0, 0));
+        let counters = board.counters;
+        prop_assert!(counters.accepted_tokens <= counters.drafted_tokens);
+        prop_assert!(counters.drafted_tokens <= counters.drafts * world.settings.draft.n_max as u64);
         prop_assert!(world.settings.cache_ram.is_none_or(|budget| bench.core.cache.bytes() <= budget));
     }
 

@@ -2,6 +2,7 @@
 
 mod alone;
 mod cache;
+mod drafts;
 mod faults;
 mod limits;
 mod threads;
@@ -16,10 +17,10 @@ use bloomery_sampler::SamplingParams;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::{
-    EngineSettings,
+    DraftSettings, EngineSettings,
     core::Core,
     task::{Limits, Task},
-    toy::{N_VOCAB, Seen, Toy, ToyVocabulary},
+    toy::{END, N_VOCAB, POISON, Seen, Toy, ToyVocabulary},
 };
 use crate::{
     board::Board,
