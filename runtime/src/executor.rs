@@ -30,6 +30,17 @@ pub struct Row {
     pub wants_hidden: bool,
 }
 
+/// A wish for a draft.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DraftAsk<'a> {
+    /// Whose.
+    pub sequence: SequenceId,
+    /// Its tokens and the one that will be run next.
+    pub text: &'a [u32],
+    /// Most tokens to propose.
+    pub n_max: usize,
+}
+
 /// Sizes that never change in an executor's life.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecutorShape {
@@ -246,6 +257,22 @@ pub trait Executor: Send {
     /// # Errors
     /// See [`StepError`]: a refusal changes nothing, a failure loses all state.
     fn run(&mut self, rows: &[Row]) -> Result<StepOutput<'_>, StepError>;
+
+    /// The executor runs the program's drafter: [`draft`](Executor::draft) has answers.
+    fn drafts(&self) -> bool {
+        false
+    }
+
+    /// Likely tokens behind each text, at most as many as were asked for and each at least as likely as `p_min`, by the
+    /// program's own drafter. The target's states do not change. An answer may be empty; what it depends on is the
+    /// executor's business, for it is only ever a guess.
+    ///
+    /// # Errors
+    /// The drafter failed; the target is as it was.
+    fn draft(&mut self, asks: &[DraftAsk<'_>], p_min: f32) -> Result<Vec<Vec<u32>>, SequenceError> {
+        let _ = p_min;
+        Ok(vec![Vec::new(); asks.len()])
+    }
 
     /// Drops every sequence and returns to the state of a new executor, also after a failure or a caught panic.
     ///

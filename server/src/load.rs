@@ -4,7 +4,8 @@ use std::{path::PathBuf, sync::Arc};
 
 use bloomery_hub::{Hub, HubError, HubOptions, ModelReference};
 use bloomery_runtime::{
-    Backend, CacheType, CardLayers, CardWishes, DraftSettings, Engine, Model, ModelFacts, OpenError, OpenOptions,
+    Backend, CacheType, CardLayers, CardWishes, DraftSettings, Engine, Model, ModelFacts, OpenError,
+    OpenOptions,
 };
 use bloomery_tokenizer::Tokenizer;
 
@@ -138,10 +139,19 @@ pub fn open_options(flags: &Flags, model: PathBuf) -> Result<OpenOptions, LoadEr
 /// Where drafts come from.
 fn drafts(flags: &DraftFlags) -> DraftSettings {
     let lookup = flags.spec_type.contains(&SpecTypeFlag::NgramSimple);
+    let model = match flags.spec_type.as_slice() {
+        [SpecTypeFlag::Auto] => None,
+        types => Some(types.contains(&SpecTypeFlag::DraftMtp)),
+    };
+    // llama-server's default.
+    let n_model = flags.spec_draft_n_max.unwrap_or(3);
     DraftSettings {
         lookup: lookup.then_some(flags.spec_ngram_simple_size_n.into()),
         n_max: flags.spec_draft_n_max.unwrap_or(usize::MAX).min(flags.spec_ngram_simple_size_m),
         n_min: flags.spec_draft_n_min,
+        model,
+        n_model,
+        p_min: flags.spec_draft_p_min,
         ..DraftSettings::default()
     }
 }

@@ -6,7 +6,7 @@ use bloomery_sampler::{SamplerKind, SamplingParams};
 use serde_json::{Map, Value};
 
 use crate::{
-    flags::{Flags, SamplingFlags, WhenFlag},
+    flags::{Flags, SamplingFlags, SpecTypeFlag, WhenFlag},
     http::{Cors, Keys},
 };
 
@@ -90,8 +90,11 @@ pub struct ServerSettings {
 }
 
 fn spec_types(flags: &Flags) -> String {
-    let names = flags.draft.spec_type.iter().filter_map(clap::ValueEnum::to_possible_value);
-    names.map(|name| name.get_name().to_owned()).collect::<Vec<_>>().join(",")
+    // What auto comes to is known once the model is read.
+    let named = flags.draft.spec_type.iter().filter(|kind| **kind != SpecTypeFlag::Auto);
+    let names = named.filter_map(clap::ValueEnum::to_possible_value);
+    let names: Vec<String> = names.map(|name| name.get_name().to_owned()).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(",") }
 }
 
 impl ServerSettings {

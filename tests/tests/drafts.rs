@@ -3,7 +3,8 @@
 use bloomery_gguf::GgufFile;
 use bloomery_program::check;
 use bloomery_runtime::{
-    DraftSettings, Engine, Event, Generate, Model, OpenOptions, Ticket, model::model_facts, request::Done,
+    Backend, DraftSettings, Engine, Event, Generate, Model, OpenOptions, Ticket, model::model_facts,
+    request::Done,
 };
 use bloomery_sampler::SamplingParams;
 use bloomery_seat_host::Checked;
@@ -14,13 +15,13 @@ use std::{
     sync::Arc,
 };
 
-fn open(path: &Path, draft: DraftSettings) -> (Engine, Arc<Tokenizer>) {
+fn open(path: &Path, backend: Backend, draft: DraftSettings) -> (Engine, Arc<Tokenizer>) {
     let facts = model_facts(&GgufFile::open(path).unwrap()).unwrap();
     let program = seat_qwen3::declare(&facts).unwrap();
     let summary = check(&program, &facts).unwrap();
     let mut options = OpenOptions::new(path);
     (options.n_ctx, options.threads, options.n_slots, options.read_ahead) = (2048, Some(2), Some(3), false);
-    options.draft = draft;
+    (options.draft, options.backend) = (draft, backend);
     let model = Model::open_declared(&options, Checked { program, summary }, &mut |_| {}).unwrap();
     let tokenizer = model.tokenizer().clone();
     (Engine::start(model).unwrap(), tokenizer)
@@ -37,7 +38,10 @@ fn requests(tokenizer: &Tokenizer, seed: u64) -> Vec<Generate> {
     let mut one = |index: usize| {
         let phrase: Vec<&str> = (0..3 + below(4)).map(|_| words[below(words.len())]).collect();
         let text = match below(3) {
-            0 => format!("<|im_start|>user\nCount from {} to 40.<|im_end|>\n<|im_start|>assistant\n", 1 + below(20)),
+            0 => format!(
+                "<|im_start|>user\nCount from {} to 40.<|im_end|>\n<|im_start|>assistant\n",
+                1 + below(20)
+            ),
             1 => format!("{} ", phrase.join(" ").repeat(1 + below(8))),
             _ => format!("Once upon a time {} and", phrase.join(" ")),
         };
@@ -85,13 +89,14 @@ fn answer(mut ticket: Ticket) -> Answer {
 }
 
 /// The same requests without drafts, one after the other, and with each kind of drafts, all at once.
-fn same_with_drafts(path: &Path, drafts: &[DraftSettings], seed: u64) {
-    let (plain, tokenizer) = open(path, DraftSettings::default());
+fn same_with_drafts(path: &Path, backend: Backend, drafts: &[DraftSettings], seed: u64) {
+    let (plain, tokenizer) = open(path, backend, DraftSettings::default());
     let requests = requests(&tokenizer, seed);
-    let expected: Vec<Answer> = requests.iter().map(|request| answer(plain.submit(request.clone()))).collect();
+    let expected: Vec<Answer> =
+        requests.iter().map(|request| answer(plain.submit(request.clone()))).collect();
     plain.shutdown();
     for draft in drafts {
-        let (engine, _) = open(path, draft.clone());
+        let (engine, _) = open(path, backend, draft.clone());
         let tickets: Vec<Ticket> = requests.iter().map(|request| engine.submit(request.clone())).collect();
         let (mut drafted, mut accepted, mut tokens) = (0, 0, 0);
         for (ticket, (text, ids, done)) in tickets.into_iter().zip(&expected) {
@@ -109,7 +114,12 @@ fn same_with_drafts(path: &Path, drafts: &[DraftSettings], seed: u64) {
 }
 
 fn lookups() -> Vec<DraftSettings> {
-    let lookup = |n_match, n_max, adapt| DraftSettings { lookup: Some(n_match), n_max, n_min: 0, adapt };
+    let lookup = |n_match, n_max, adapt| DraftSettings {
+        lookup: Some(n_match),
+        n_max,
+        adapt,
+        ..DraftSettings::default()
+    };
     vec![lookup(1, 7, false), lookup(2, 16, false), lookup(3, 48, true)]
 }
 
@@ -123,12 +133,65 @@ fn golden(name: &str) -> Option<PathBuf> {
 
 #[test]
 fn lookups_change_no_token_of_the_demo_model() {
-    same_with_drafts(&demo_model(), &lookups(), 1);
+    same_with_drafts(&demo_model(), Backend::Cpu, &lookups(), 1);
 }
 
 /// A recurrent state is taken back to its mark and what was right is run again.
 #[test]
 fn lookups_change_no_token_of_a_recurrent_model() {
     let Some(path) = golden("ember/ember-qwen35moe-mtp-15m-Q4_K_M.gguf") else { return };
-    same_with_drafts(&path, &lookups()[1..2], 2);
+    same_with_drafts(&path, Backend::Cpu, &lookups()[1..2], 2);
+}
+
+/// Greedy answers of the trained model with its next-token block, against the accepted counts of another implementation.
+#[test]
+fn the_models_own_block_drafts() {
+    let Some(path) = golden("ember/ember-qwen35moe-mtp-15m-Q4_K_M.gguf") else { return };
+    let own = DraftSettings { model: Some(true), adapt: false, ..DraftSettings::default() };
+    let (plain, tokenizer) = open(&path, Backend::Reference, DraftSettings::default());
+    let (engine, _) = open(&path, Backend::Reference, own);
+    let chat = |text: &str| format!("<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n");
+    let prompts = [
+        (chat("Hello! Who are you?"), 64, 17.0 / 36.0),
+        (chat("Count from 3 to 20."), 64, 17.0 / 24.0),
+        (chat("Who wrote this: \"To be, or not to be\"?"), 64, 1.0),
+        ("It was a very fine morning, and the".to_owned(), 60, 61.0 / 171.0),
+    ];
+    for (text, n_predict, theirs) in prompts {
+        let request = Generate {
+            prompt: tokenizer.encode(&text, true, true),
+            n_predict: Some(n_predict),
+            ..requests(&tokenizer, 1).swap_remove(0)
+        };
+        let request = Generate { stop: vec![], sampling: greedy(), ..request };
+        let expected = answer(plain.submit(request.clone()));
+        let got = answer(engine.submit(request));
+        assert_eq!((&got.0, &got.1), (&expected.0, &expected.1));
+        let (drafted, accepted) = (got.2.n_drafted, got.2.n_accepted);
+        let share = accepted as f64 / drafted as f64;
+        println!(
+            "{text:?}: {} tokens, {drafted} drafted, {accepted} accepted ({share:.2}, theirs {theirs:.2})",
+            got.1.len()
+        );
+        assert!(share > theirs - 0.2, "{share} of the drafted tokens were accepted, elsewhere {theirs}");
+    }
+    engine.shutdown();
+    plain.shutdown();
+}
+
+fn greedy() -> SamplingParams {
+    SamplingParams { temperature: 0.0, ..SamplingParams::default() }
+}
+
+#[test]
+fn the_models_own_block_changes_no_token() {
+    let Some(path) = golden("ember/ember-qwen35moe-mtp-15m-Q4_K_M.gguf") else { return };
+    let own = DraftSettings {
+        model: Some(true),
+        lookup: Some(3),
+        n_model: 5,
+        adapt: false,
+        ..DraftSettings::default()
+    };
+    same_with_drafts(&path, Backend::Reference, &[own], 5);
 }

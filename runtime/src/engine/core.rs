@@ -66,6 +66,7 @@ impl Core {
         board: Arc<ArcSwap<Board>>,
         clock: Clock,
     ) -> Self {
+        let can_ask = executor.drafts();
         let slots = (0..settings.n_slots).map(|id| Slot::new(id, settings.n_ctx_slot)).collect();
         let mut core = Self {
             executor,
@@ -76,7 +77,7 @@ impl Core {
             cache: PromptCache::new(settings.cache_ram),
             counters: Counters::default(),
             pace: Pace::new(settings.decode_gap),
-            drafting: Drafting::new(settings.draft.clone()),
+            drafting: Drafting::new(settings.draft.clone(), can_ask),
             clock,
             tick: 0,
             broken: None,
@@ -151,7 +152,7 @@ impl Core {
     pub fn publish(&mut self) {
         self.board.store(Arc::new(Board {
             slots: self.slots.iter().map(|slot| slot.view.clone()).collect(),
-            is_drafting: self.settings.draft.is_on(),
+            is_drafting: self.drafting.is_on(),
             counters: self.counters,
             n_processing: self.slots.iter().filter(|slot| !slot.is_idle()).count(),
             n_deferred: self.waiting.len(),

@@ -125,11 +125,7 @@ fn draw_along(
     tokens
 }
 
-fn draw(
-    task: &mut Task,
-    vocabulary: &dyn Vocabulary,
-    logits: &[f32],
-) -> Result<Drawn, RequestError> {
+fn draw(task: &mut Task, vocabulary: &dyn Vocabulary, logits: &[f32]) -> Result<Drawn, RequestError> {
     let executor = |error: bloomery_sampler::SampleError| RequestError::Executor(error.to_string());
     let token = task.sampler.sample(logits).map_err(executor)?;
     let n_probs = task.request.n_probs;

@@ -7,7 +7,8 @@ use std::{
 
 use super::Vocabulary;
 use crate::executor::{
-    Capacity, Executor, ExecutorShape, Rollback, Row, SequenceError, SequenceId, StepError, StepOutput,
+    Capacity, DraftAsk, Executor, ExecutorShape, Rollback, Row, SequenceError, SequenceId, StepError,
+    StepOutput,
 };
 
 pub const N_VOCAB: usize = 32;
@@ -306,6 +307,21 @@ impl Executor for Toy {
             }
         }
         Ok(StepOutput { logits: &self.logits, hidden: &[] })
+    }
+
+    fn drafts(&self) -> bool {
+        true
+    }
+
+    /// Follows the habits, and errs often enough.
+    fn draft(&mut self, asks: &[DraftAsk<'_>], _: f32) -> Result<Vec<Vec<u32>>, SequenceError> {
+        let guess = |ask: &DraftAsk<'_>| {
+            assert_eq!(ask.text.len(), self.state(ask.sequence)?.len + 1);
+            let habits = std::iter::successors(ask.text.last().copied(), |&token| Some(habit(token)));
+            let wrong = |(at, token): (usize, u32)| if (at + ask.text.len()) % 7 == 0 { END } else { token };
+            Ok(habits.skip(1).enumerate().map(wrong).take(ask.n_max).collect())
+        };
+        asks.iter().map(guess).collect()
     }
 
     fn reset(&mut self) -> Result<(), StepError> {

@@ -248,6 +248,10 @@ impl Opened {
         let on_card = matches!(chosen, Chosen::Card(_));
         // Missing kernels are named before a byte is read.
         let executor = self.executor(options, &checked.program, chosen, progress)?;
+        if options.draft.model == Some(true) && !executor.drafts() {
+            let why = "the model has no next-token block that this backend runs".into();
+            return Err(OpenError::Option { option: "--spec-type draft-mtp", why });
+        }
         if options.read_ahead && !on_card {
             let wanted =
                 |tensor: &&TensorInfo| !checked.summary.unread.iter().any(|unread| unread == tensor.name());
@@ -325,6 +329,7 @@ impl Opened {
                     max_tokens: plan.n_ctx_slot,
                     total_tokens: plan.store_tokens(),
                     cache,
+                    draft: options.draft.model != Some(false),
                 };
                 Ok(Box::new(ReferenceExecutor::new(
                     self.file.clone(),

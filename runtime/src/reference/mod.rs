@@ -1,17 +1,20 @@
 //! `--backend reference`: the naive executor behind the engine's trait. Slow and plain; what it answers is what the
 //! program means.
 
+mod draft;
 mod weights;
 
 pub use bloomery_reference::CacheType;
 pub use weights::GgufWeights;
 
 use crate::executor::{
-    Capacity, Executor, ExecutorShape, Rollback, Row, SequenceError, SequenceId, StepError, StepOutput,
+    Capacity, DraftAsk, Executor, ExecutorShape, Rollback, Row, SequenceError, SequenceId, StepError,
+    StepOutput,
 };
 use bloomery_gguf::GgufFile;
 use bloomery_program::{ModelFacts, OutputKind, Program, StateKind, ValueId};
 use bloomery_reference::{Reference, ReferenceError, States, Step};
+use draft::Drafter;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -29,6 +32,8 @@ pub struct ReferenceSettings {
     pub total_tokens: usize,
     /// Precision of stored keys and values.
     pub cache: CacheType,
+    /// Run the program's drafter, where it has one.
+    pub draft: bool,
 }
 
 /// Runs a program by its definition.
@@ -37,6 +42,7 @@ pub struct ReferenceExecutor {
     states: States,
     shape: ExecutorShape,
     settings: ReferenceSettings,
+    drafter: Option<Drafter>,
     next_sequence: u64,
     logits: Vec<f32>,
     hidden: Vec<f32>,
@@ -69,7 +75,9 @@ impl ReferenceExecutor {
             rollback: if rows_only { Rollback::Truncate } else { Rollback::Checkpoints },
             state_fingerprint: states.fingerprint() ^ xxhash_rust::xxh3::xxh3_64(&text),
         };
+        let drafter = Drafter::of(program).filter(|_| settings.draft);
         Ok(ReferenceExecutor {
+            drafter,
             reference,
             states,
             shape,
@@ -172,6 +180,7 @@ impl Executor for ReferenceExecutor {
 
     fn drop_sequence(&mut self, sequence: SequenceId) {
         self.states.remove(sequence.0);
+        self.drafter.iter_mut().for_each(|drafter| drafter.forget(sequence));
     }
 
     fn len(&self, sequence: SequenceId) -> Result<usize, SequenceError> {
@@ -183,7 +192,9 @@ impl Executor for ReferenceExecutor {
     }
 
     fn truncate(&mut self, sequence: SequenceId, n: usize) -> Result<(), SequenceError> {
-        self.states.truncate(sequence.0, n).map_err(of_sequence)
+        self.states.truncate(sequence.0, n).map_err(of_sequence)?;
+        self.drafter.iter_mut().for_each(|drafter| drafter.cut(sequence, n));
+        Ok(())
     }
 
     fn copy_prefix(&mut self, source: SequenceId, target: SequenceId, n: usize) -> Result<(), SequenceError> {
@@ -202,7 +213,9 @@ impl Executor for ReferenceExecutor {
             return Err(SequenceError::NoRoom { needed: needed - free, free });
         }
         self.states.remove(target.0);
-        self.states.copy(source.0, target.0, n).map_err(of_sequence)
+        self.states.copy(source.0, target.0, n).map_err(of_sequence)?;
+        self.drafter.iter_mut().for_each(|drafter| drafter.copy(source, target, n));
+        Ok(())
     }
 
     fn checkpoint(&mut self, sequence: SequenceId) -> Result<(), SequenceError> {
@@ -214,7 +227,9 @@ impl Executor for ReferenceExecutor {
     }
 
     fn take_back(&mut self, sequence: SequenceId, n: usize) -> Result<usize, SequenceError> {
-        self.states.take_back(sequence.0, n).map_err(of_sequence)
+        let n = self.states.take_back(sequence.0, n).map_err(of_sequence)?;
+        self.drafter.iter_mut().for_each(|drafter| drafter.cut(sequence, n));
+        Ok(n)
     }
 
     fn save(&self, sequence: SequenceId) -> Result<Vec<u8>, SequenceError> {
@@ -256,10 +271,12 @@ impl Executor for ReferenceExecutor {
             .collect();
         let wants_logits: Vec<bool> = rows.iter().map(|r| r.wants_logits).collect();
         let wants_hidden: Vec<bool> = rows.iter().map(|r| r.wants_hidden).collect();
+        // A drafter reads every row.
+        let needs_hidden = vec![true; rows.len()];
         let step = Step {
             rows: &step_rows,
             logits: Some(&wants_logits),
-            hidden: Some(&wants_hidden),
+            hidden: Some(if self.drafter.is_some() { &needs_hidden } else { &wants_hidden }),
             ..Step::default()
         };
         let outputs = match self.reference.forward(&step, &mut self.states, None) {
@@ -272,6 +289,9 @@ impl Executor for ReferenceExecutor {
             Err(ReferenceError::Step(what)) => return Err(StepError::Malformed(what)),
             Err(other) => return Err(StepError::Executor(other.to_string())),
         };
+        if let Some(drafter) = &mut self.drafter {
+            drafter.follow(rows, &outputs);
+        }
         for (kind, wanted, buffer) in [
             (OutputKind::Logits, &wants_logits, &mut self.logits),
             (OutputKind::Hidden, &wants_hidden, &mut self.hidden),
@@ -283,8 +303,20 @@ impl Executor for ReferenceExecutor {
         Ok(StepOutput { logits: &self.logits, hidden: &self.hidden })
     }
 
+    fn drafts(&self) -> bool {
+        self.drafter.is_some()
+    }
+
+    fn draft(&mut self, asks: &[DraftAsk<'_>], p_min: f32) -> Result<Vec<Vec<u32>>, SequenceError> {
+        let Some(drafter) = &mut self.drafter else { return Ok(vec![Vec::new(); asks.len()]) };
+        let drafts = drafter.draft(&self.reference, &mut self.states, asks, p_min, self.shape.max_rows);
+        asks.iter().for_each(|ask| drafter.trim(ask.sequence));
+        drafts.map_err(of_sequence)
+    }
+
     fn reset(&mut self) -> Result<(), StepError> {
         self.states = self.reference.states(self.settings.cache);
+        self.drafter.iter_mut().for_each(Drafter::clear);
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! What a sequence remembers, as its program declares it.
 
 use crate::error::{ReferenceError, Result};
-use bloomery_program::{PartRole, State, StateKind};
+use bloomery_program::{PartRole, State, StateId, StateKind};
 use std::collections::BTreeMap;
 
 /// Most snapshots that a sequence keeps.
@@ -103,6 +103,35 @@ impl States {
     /// Unknown sequence.
     pub fn length(&self, sequence: u64) -> Result<usize> {
         Ok(self.get(sequence)?.length)
+    }
+
+    /// Tokens that went into one state; a drafter's may be behind the target's or before it.
+    ///
+    /// # Errors
+    /// Unknown sequence; no such state.
+    pub fn tokens(&self, sequence: u64, state: StateId) -> Result<usize> {
+        let memory = self.get(sequence)?.states.get(state.0 as usize);
+        memory
+            .map(|memory| memory.tokens)
+            .ok_or_else(|| ReferenceError::Step(format!("no state {}", state.0)))
+    }
+
+    /// Cuts stores that hold more than `n` tokens, at least as many as the target has seen: takes back what a drafter
+    /// wrote on its own account.
+    ///
+    /// # Errors
+    /// Unknown sequence; a position that the target has passed.
+    pub fn cut_stores(&mut self, sequence: u64, n: usize) -> Result<()> {
+        let declared = std::mem::take(&mut self.declared);
+        let result = self.get_mut(sequence).and_then(|s| match s.length <= n {
+            true => {
+                s.cut_stores(&declared, n);
+                Ok(())
+            }
+            false => Err(ReferenceError::NotResumable { asked: n, nearest: s.length }),
+        });
+        self.declared = declared;
+        result
     }
 
     /// Every sequence with the tokens that the target has seen of it.
@@ -229,6 +258,19 @@ impl States {
 }
 
 impl Sequence {
+    fn cut_stores(&mut self, declared: &[State], n: usize) {
+        for (memory, state) in self.states.iter_mut().zip(declared) {
+            if let (StateKind::Rows { parts, every, .. }, Stored::Rows(stored), true) =
+                (&state.kind, &mut memory.stored, memory.tokens > n)
+            {
+                for (part, values) in parts.iter().zip(stored) {
+                    values.truncate(n / *every as usize * part.width as usize);
+                }
+                memory.tokens = n;
+            }
+        }
+    }
+
     /// Copies of the states that cannot be cut back.
     fn fixed(&self) -> Vec<Option<Memory>> {
         self.states.iter().map(|m| (!matches!(m.stored, Stored::Rows(_))).then(|| m.clone())).collect()
@@ -239,21 +281,13 @@ impl Sequence {
             return Err(ReferenceError::NotResumable { asked: n, nearest });
         }
         let fixed = self.snapshots.get(&n).cloned();
+        self.cut_stores(declared, n);
         for (i, (memory, state)) in self.states.iter_mut().zip(declared).enumerate() {
-            if memory.tokens <= n {
-                continue;
-            }
-            match (&state.kind, &mut memory.stored) {
-                (StateKind::Rows { parts, every, .. }, Stored::Rows(stored)) => {
-                    for (part, values) in parts.iter().zip(stored) {
-                        values.truncate(n / *every as usize * part.width as usize);
-                    }
-                    memory.tokens = n;
-                }
-                _ => match fixed.as_ref().and_then(|f| f.get(i)).and_then(Option::as_ref) {
-                    Some(copy) => *memory = copy.clone(),
-                    None => *memory = Memory::empty(&state.kind),
-                },
+            if memory.tokens > n {
+                *memory = match fixed.as_ref().and_then(|f| f.get(i)).and_then(Option::as_ref) {
+                    Some(copy) => copy.clone(),
+                    None => Memory::empty(&state.kind),
+                };
             }
         }
         self.length = self.length.min(n);

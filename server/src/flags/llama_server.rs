@@ -241,7 +241,13 @@ pub const LLAMA_SERVER: &[Row] = &[
     row(&["--spec-synth-len"], &[], 1, Some("LLAMA_ARG_SPEC_SYNTH_LEN"), Later),
     row(&["--spec-synth-rates"], &[], 1, Some("LLAMA_ARG_SPEC_SYNTH_RATES"), Later),
     row(&["--spec-draft-p-split", "--draft-p-split"], &[], 1, Some("LLAMA_ARG_SPEC_DRAFT_P_SPLIT"), Later),
-    row(&["--spec-draft-p-min", "--draft-p-min"], &[], 1, Some("LLAMA_ARG_SPEC_DRAFT_P_MIN"), Later),
+    row(
+        &["--spec-draft-p-min", "--draft-p-min"],
+        &[],
+        1,
+        Some("LLAMA_ARG_SPEC_DRAFT_P_MIN"),
+        Here("spec-draft-p-min"),
+    ),
     row(
         &["--spec-draft-backend-sampling"],
         &["--no-spec-draft-backend-sampling"],

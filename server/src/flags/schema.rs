@@ -184,16 +184,28 @@ pub struct EngineFlags {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Drafts")]
 pub struct DraftFlags {
-    /// Where drafts come from, separated by commas: ngram-simple looks the text's last tokens up in the text before them.
-    #[arg(long, value_name = "TYPES", value_enum, default_value = "none", env = "LLAMA_ARG_SPEC_TYPE", value_delimiter = ',')]
+    /// Where drafts come from, separated by commas: draft-mtp asks the file's own next-token block, ngram-simple looks the
+    /// text's last tokens up in the text before them and is asked first. auto takes the block where the file has one that
+    /// the backend runs.
+    #[arg(
+        long,
+        value_name = "TYPES",
+        value_enum,
+        default_value = "auto",
+        env = "LLAMA_ARG_SPEC_TYPE",
+        value_delimiter = ','
+    )]
     pub spec_type: Vec<SpecTypeFlag>,
-    /// Most tokens of a draft; where it is not given, what --spec-ngram-simple-size-m says. 0 is off. How many are drafted
-    /// follows what is accepted and what it costs.
+    /// Most tokens of a draft; where it is not given, 3 of a block and --spec-ngram-simple-size-m that were looked up. 0 is
+    /// off. How many are drafted follows what is accepted and what it costs.
     #[arg(long, value_name = "N", env = "LLAMA_ARG_SPEC_DRAFT_N_MAX")]
     pub spec_draft_n_max: Option<usize>,
     /// Shorter drafts are not verified.
     #[arg(long, value_name = "N", default_value_t = 0, env = "LLAMA_ARG_SPEC_DRAFT_N_MIN")]
     pub spec_draft_n_min: usize,
+    /// A token that the block holds for less likely than this ends its draft.
+    #[arg(long, value_name = "P", default_value_t = 0.0, env = "LLAMA_ARG_SPEC_DRAFT_P_MIN")]
+    pub spec_draft_p_min: f32,
     /// Tokens that must match, at least.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     pub spec_ngram_simple_size_n: u16,
@@ -205,8 +217,12 @@ pub struct DraftFlags {
 /// Where drafts come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SpecTypeFlag {
+    /// The file's own block, where there is one.
+    Auto,
     /// Nothing is drafted.
     None,
+    /// The file's own block.
+    DraftMtp,
     /// Prompt lookup.
     NgramSimple,
 }

@@ -70,7 +70,9 @@ fn every_variable_is_read_or_refused() {
                 if row.names.contains(&"--draft-max") || row.names.contains(&"--draft-min") {
                     // Older names, whose variables are passed on.
                     let flags = parse(&[], &[(variable, "7")]).unwrap();
-                    assert!([flags.draft.spec_draft_n_max, Some(flags.draft.spec_draft_n_min)].contains(&Some(7)));
+                    assert!(
+                        [flags.draft.spec_draft_n_max, Some(flags.draft.spec_draft_n_min)].contains(&Some(7))
+                    );
                     continue;
                 }
                 assert_eq!(arg.get_env().and_then(|env| env.to_str()), Some(variable), "--{long}");

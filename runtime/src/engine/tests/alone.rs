@@ -44,8 +44,16 @@ prop_compose! {
 }
 
 fn drafts() -> impl Strategy<Value = DraftSettings> {
-    (prop::option::weighted(0.8, 1usize..4), 1usize..12, 0usize..3, any::<bool>())
-        .prop_map(|(lookup, n_max, n_min, adapt)| DraftSettings { lookup, n_max, n_min, adapt })
+    (prop::option::weighted(0.6, 1usize..4), any::<bool>(), 1usize..12, 0usize..7, 0usize..3, any::<bool>())
+        .prop_map(|(lookup, model, n_max, n_model, n_min, adapt)| DraftSettings {
+            lookup,
+            model: Some(model),
+            n_max,
+            n_model,
+            n_min,
+            adapt,
+            ..DraftSettings::default()
+        })
 }
 
 fn world() -> impl Strategy<Value = World> {
@@ -64,7 +72,17 @@ fn world() -> impl Strategy<Value = World> {
             )
         })
         .prop_map(
-            |(n_slots, rollback, cache_ram, max_rows, page_tokens, spare_pages, similarity, (draft, habit), arrivals)| {
+            |(
+                n_slots,
+                rollback,
+                cache_ram,
+                max_rows,
+                page_tokens,
+                spare_pages,
+                similarity,
+                (draft, habit),
+                arrivals,
+            )| {
                 World {
                     rollback,
                     settings: EngineSettings {
@@ -97,7 +115,9 @@ fn alone(request: &Generate, habit: f32) -> Client {
 
 fn logprobs(client: &Client) -> Vec<(u32, u32)> {
     let all = client.tokens.iter().filter_map(|token| token.probs.as_ref());
-    all.flat_map(|probs| probs.top.iter().chain([&probs.chosen])).map(|prob| (prob.id, prob.logprob.to_bits())).collect()
+    all.flat_map(|probs| probs.top.iter().chain([&probs.chosen]))
+        .map(|prob| (prob.id, prob.logprob.to_bits()))
+        .collect()
 }
 
 fn play(world: &World) -> (Bench, Vec<Client>) {
@@ -163,7 +183,7 @@ proptest! {
         prop_assert_eq!((board.n_processing, board.n_deferred), (0, 0));
         let counters = board.counters;
         prop_assert!(counters.accepted_tokens <= counters.drafted_tokens);
-        prop_assert!(counters.drafted_tokens <= counters.drafts * world.settings.draft.n_max as u64);
+        prop_assert!(counters.drafted_tokens <= counters.drafts * world.settings.draft.n_max.max(world.settings.draft.n_model) as u64);
         prop_assert!(world.settings.cache_ram.is_none_or(|budget| bench.core.cache.bytes() <= budget));
     }
 

@@ -9,7 +9,15 @@ use crate::{
     executor::{Executor, Row},
 };
 
-const EVERY_TIME: DraftSettings = DraftSettings { lookup: Some(2), n_max: 5, n_min: 0, adapt: false };
+const EVERY_TIME: DraftSettings = DraftSettings {
+    lookup: Some(2),
+    model: Some(false),
+    n_max: 5,
+    n_model: 5,
+    p_min: 0.0,
+    n_min: 0,
+    adapt: false,
+};
 
 fn bench(rollback: Rollback, habit: f32, draft: DraftSettings) -> Bench {
     let settings = EngineSettings { n_slots: 2, n_ctx_slot: 256, draft, ..EngineSettings::default() };
@@ -69,7 +77,8 @@ fn streams_share_a_step_and_the_room_bounds_the_drafts() {
     assert!(seen.steps.iter().any(|rows| rows.len() == 12), "both draft in one step");
     drop(seen);
     // One page is left: a draft must not take what another stream needs.
-    let settings = EngineSettings { n_slots: 2, n_ctx_slot: 64, draft: EVERY_TIME, ..EngineSettings::default() };
+    let settings =
+        EngineSettings { n_slots: 2, n_ctx_slot: 64, draft: EVERY_TIME, ..EngineSettings::default() };
     let mut narrow = Bench::new(Toy::new(Rollback::Truncate, 3, 4, 16).with_habit(99.0), settings);
     let request = Generate { n_predict: Some(40), ..long(&prompt(1, 20)) };
     assert_eq!(narrow.ask(request).ids().len(), 40);
@@ -94,11 +103,13 @@ fn rows_cost(habit: f32, draft: DraftSettings) -> (usize, usize, usize) {
 
 #[test]
 fn drafting_stops_where_it_loses_and_is_tried_again() {
-    let (rows, tokens, drafted) = rows_cost(0.0, DraftSettings { lookup: Some(1), ..DraftSettings::default() });
+    let (rows, tokens, drafted) =
+        rows_cost(0.0, DraftSettings { lookup: Some(1), ..DraftSettings::default() });
     assert_eq!(tokens, 1500);
     assert!(drafted > 2, "it was tried");
     assert!(rows as f64 <= 1500.0 * 1.02, "{rows} rows for {tokens} tokens, {drafted} drafted");
-    let (forced, ..) = rows_cost(0.0, DraftSettings { lookup: Some(1), adapt: false, ..DraftSettings::default() });
+    let (forced, ..) =
+        rows_cost(0.0, DraftSettings { lookup: Some(1), adapt: false, ..DraftSettings::default() });
     assert!(forced > 3000, "without the choice it would cost: {forced}");
 }
 
@@ -118,8 +129,13 @@ fn sampled_tokens_keep_their_distribution() {
             wants_logits: position == last,
             wants_hidden: false,
         });
-        let weights: Vec<f64> =
-            toy.run(&rows.collect::<Vec<_>>()).unwrap().logits.iter().map(|&logit| f64::from(logit).exp()).collect();
+        let weights: Vec<f64> = toy
+            .run(&rows.collect::<Vec<_>>())
+            .unwrap()
+            .logits
+            .iter()
+            .map(|&logit| f64::from(logit).exp())
+            .collect();
         toy.drop_sequence(sequence);
         let sum: f64 = weights.iter().sum();
         weights.iter().map(|weight| weight / sum).collect()
