@@ -155,7 +155,7 @@ fn the_models_own_block_drafts() {
         (chat("Hello! Who are you?"), 64, 17.0 / 36.0),
         (chat("Count from 3 to 20."), 64, 17.0 / 24.0),
         (chat("Who wrote this: \"To be, or not to be\"?"), 64, 1.0),
-        ("It was a very fine morning, and the".to_owned(), 60, 61.0 / 171.0),
+        ("It was a very fine morning, and the".to_owned(), 120, 61.0 / 171.0),
     ];
     for (text, n_predict, theirs) in prompts {
         let request = Generate {
@@ -163,7 +163,7 @@ fn the_models_own_block_drafts() {
             n_predict: Some(n_predict),
             ..requests(&tokenizer, 1).swap_remove(0)
         };
-        let request = Generate { stop: vec![], sampling: greedy(), ..request };
+        let request = Generate { stop: vec![], ignore_eos: false, sampling: greedy(), ..request };
         let expected = answer(plain.submit(request.clone()));
         let got = answer(engine.submit(request));
         assert_eq!((&got.0, &got.1), (&expected.0, &expected.1));

@@ -140,8 +140,8 @@ impl Default for Pause {
 }
 
 impl Pause {
-    /// The depth to use where `best` promises the most of `n_max`.
-    pub fn depth(&mut self, best: usize, n_max: usize) -> usize {
+    /// The depth to use where `best` promises the most of what is possible.
+    pub fn depth(&mut self, best: usize, n_min: usize, n_max: usize) -> usize {
         if best > 0 {
             *self = Self::default();
             return best;
@@ -152,7 +152,7 @@ impl Pause {
         }
         self.length = (self.length * 2).min(LONGEST_PAUSE);
         self.left = self.length;
-        TRY.min(n_max)
+        TRY.max(n_min).min(n_max)
     }
 }
 
@@ -208,8 +208,8 @@ mod tests {
         (0..50).for_each(|_| rate.learn(4, 0));
         assert!(rate.share() < 0.05);
         let mut pause = Pause::default();
-        let tries = (0..2000).filter(|_| pause.depth(0, 9) > 0).count();
+        let tries = (0..2000).filter(|_| pause.depth(0, 0, 9) > 0).count();
         assert!((3..12).contains(&tries), "{tries}");
-        assert_eq!(pause.depth(5, 9), 5);
+        assert_eq!(pause.depth(5, 0, 9), 5);
     }
 }

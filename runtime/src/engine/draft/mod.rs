@@ -222,7 +222,7 @@ impl Core {
         let share = task.draft.rates.get(OF_MODEL).map_or(0.0, Rate::share);
         let (n_min, seconds_per_token) = (settings.n_min, *seconds_per_token);
         let situation = Situation { rows, streams, n_min, n_max, share, seconds_per_token, replays };
-        task.draft.pause.depth(best_depth(&situation, costs), n_max)
+        task.draft.pause.depth(best_depth(&situation, costs), n_min, n_max)
     }
 
     /// These rows are a generating request's last ones: a token is drawn behind them.
@@ -261,7 +261,7 @@ impl Core {
             let share = draft.rates.get(draft.kind).map_or(0.0, Rate::share);
             let (n_min, seconds_per_token) = (settings.n_min, 0.0);
             let situation = Situation { rows, streams, n_min, n_max: n, share, seconds_per_token, replays };
-            n = draft.pause.depth(best_depth(&situation, costs), n);
+            n = draft.pause.depth(best_depth(&situation, costs), n_min, n);
         }
         found.truncate(n);
         draft.tokens = found;
