@@ -23,7 +23,13 @@ fn open(
 }
 
 fn settings() -> ReferenceSettings {
-    ReferenceSettings { max_rows: 64, max_tokens: 128, total_tokens: 512, cache: CacheType::F32, draft: false }
+    ReferenceSettings {
+        max_rows: 64,
+        max_tokens: 128,
+        total_tokens: 512,
+        cache: CacheType::F32,
+        draft: false,
+    }
 }
 
 fn oracle(name: &str) -> (ReferenceExecutor, Vec<u32>, Vec<Vec<f32>>) {
@@ -121,7 +127,13 @@ fn recurrent_states_go_back_to_checkpoints() {
 #[test]
 fn pages_are_counted_and_a_full_store_is_refused() {
     let path = support::data("oracle/q3moe.gguf");
-    let tight = ReferenceSettings { max_rows: 64, max_tokens: 64, total_tokens: 96, cache: CacheType::F16, draft: false };
+    let tight = ReferenceSettings {
+        max_rows: 64,
+        max_tokens: 64,
+        total_tokens: 96,
+        cache: CacheType::F16,
+        draft: false,
+    };
     let mut executor = open(&path, seat_qwen3::declare, tight);
     let ids = support::oracle("q3moe").0;
     let ids: Vec<u32> = ids.iter().chain(&ids).copied().collect();

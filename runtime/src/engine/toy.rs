@@ -318,7 +318,8 @@ impl Executor for Toy {
         let guess = |ask: &DraftAsk<'_>| {
             assert_eq!(ask.text.len(), self.state(ask.sequence)?.len + 1);
             let habits = std::iter::successors(ask.text.last().copied(), |&token| Some(habit(token)));
-            let wrong = |(at, token): (usize, u32)| if (at + ask.text.len()) % 7 == 0 { END } else { token };
+            let wrong =
+                |(at, token): (usize, u32)| if (at + ask.text.len()).is_multiple_of(7) { END } else { token };
             Ok(habits.skip(1).enumerate().map(wrong).take(ask.n_max).collect())
         };
         asks.iter().map(guess).collect()

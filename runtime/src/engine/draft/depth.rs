@@ -39,7 +39,7 @@ impl StepCosts {
         let known = |range: std::ops::RangeInclusive<usize>| {
             range.filter_map(|n| Some((n as f64, (*self.seconds.get(n)?)?)))
         };
-        let below = known(0..=rows.min(MOST_ROWS)).last();
+        let below = known(0..=rows.min(MOST_ROWS)).next_back();
         let above = known(rows..=MOST_ROWS).next();
         let line = |(x0, y0): (f64, f64), (x1, y1): (f64, f64)| {
             // More rows never cost less.
