@@ -244,6 +244,42 @@ pub fn hyper_head(cpu: &Cpu, scale: f32, base: &[f32], eps: f32, rows: usize, m:
     });
 }
 
+/// The end of a low-rank mix: `(1/streams) sum_j x[j] * sigmoid(up[j])`, of rows `[rows, streams, width]`.
+pub fn low_rank_mixed(
+    cpu: &Cpu,
+    streams: usize,
+    rows: usize,
+    width: usize,
+    x: &[f32],
+    up: &[f32],
+    out: &mut [f32],
+) {
+    struct Row<'a>(&'a [f32], &'a [f32], f32, &'a mut [f32]);
+    impl Kernel for Row<'_> {
+        type Out = ();
+        #[inline(always)]
+        fn run<L: Lanes>(self, _: L) {
+            let Row(x, up, mean, out) = self;
+            let width = out.len();
+            out.fill(0.0);
+            for (x, up) in x.chunks_exact(width).zip(up.chunks_exact(width)) {
+                for ((out, x), up) in out.iter_mut().zip(x).zip(up) {
+                    *out += x * math::sigmoid(*up);
+                }
+            }
+            out.iter_mut().for_each(|out| *out *= mean);
+        }
+    }
+    let all = streams * width;
+    let (x, up) = (&x[..rows * all], &up[..rows * all]);
+    for_rows(&cpu.pool, rows, width, out, |range, out| {
+        for (row, out) in range.zip(out.chunks_exact_mut(width)) {
+            let span = row * all..(row + 1) * all;
+            cpu.level.run(Row(&x[span.clone()], &up[span], 1.0 / streams as f32, out));
+        }
+    });
+}
+
 /// Norms of an n-gram memory's gate.
 #[derive(Debug, Clone, Copy)]
 pub struct MemoryGateSpec<'a> {

@@ -2,9 +2,10 @@
 
 mod support;
 
+use bloomery_kernels_cpu::conv::{ConvSpec, causal_conv};
+use bloomery_kernels_cpu::delta::{Decay, DeltaRows, DeltaSpec, gated_delta};
 use bloomery_kernels_cpu::kv::Run;
 use bloomery_kernels_cpu::pointwise::Function;
-use bloomery_kernels_cpu::recurrent::{ConvSpec, Decay, DeltaRows, DeltaSpec, causal_conv, gated_delta};
 use bloomery_program::StateId;
 use bloomery_program::op;
 use bloomery_reference::ops::recurrent as definition;
@@ -71,6 +72,7 @@ fn delta_rules_are_their_definition() {
         (2, 6, 24, 81, Decay::ScalarSoftplus, true, Some(1e-6)),
         (3, 3, 33, 17, Decay::ChannelSoftplus, true, None),
         (4, 4, 64, 128, sigmoid, true, Some(1e-6)),
+        (1, 2, 16, 96, Decay::ScalarSoftplus, true, Some(1e-6)),
     ] {
         let gates = if decay == Decay::ScalarSoftplus { value_heads } else { value_heads * key };
         let (q, k) = (values(1, TOKENS * key_heads * key, 0.5), values(2, TOKENS * key_heads * key, 0.3));
@@ -126,11 +128,14 @@ fn delta_rules_are_their_definition() {
         for cpu in machines() {
             for chunk in [1, 7, TOKENS] {
                 let what = format!("{decay:?} of {value_heads} heads, {}, steps of {chunk}", name(&cpu));
-                let mut state = vec![0.0; block];
+                // Something else of the sequence lies before and behind the state.
+                let mut held = vec![0.0; block + 5];
                 let mut out = vec![f32::NAN; expected.len()];
                 for run in steps(chunk) {
-                    gated_delta(&cpu, &spec, &run, &rows, &mut state, &mut out);
+                    gated_delta(&cpu, &spec, &[run], &rows, &mut [&mut held], 2..2 + block, &mut out);
                 }
+                assert!(held[..2].iter().chain(&held[2 + block..]).all(|v| *v == 0.0), "{what}");
+                let state = held[2..2 + block].to_vec();
                 for (i, (a, b)) in out.iter().zip(&expected).enumerate() {
                     assert!((a - b).abs() < 1e-5 * scale, "{what}, {i}: {a} for {b}");
                 }
@@ -138,5 +143,41 @@ fn delta_rules_are_their_definition() {
                 assert!(same(first.get_or_insert(out.clone()), &out), "{what}: other bits");
             }
         }
+    }
+}
+
+#[test]
+fn sequences_of_a_step_do_not_meet() {
+    let (heads, key, value) = (2, 20, 80);
+    let (q, k) = (values(1, TOKENS * heads * key, 0.5), values(2, TOKENS * heads * key, 0.3));
+    let (v, x) = (values(3, TOKENS * heads * value, 1.0), values(4, TOKENS * heads, 2.0));
+    let beta = values(5, TOKENS * heads, 0.5).iter().map(|b| b + 0.5).collect::<Vec<f32>>();
+    let (a, dt) = ([-0.5, -0.2], [0.1, 0.7]);
+    let spec = DeltaSpec {
+        key_heads: heads,
+        value_heads: heads,
+        key,
+        value,
+        decay: Decay::ScalarSoftplus,
+        scale: 0.3,
+        l2_eps: Some(1e-6),
+        tiled: true,
+        a: &a,
+        dt: &dt,
+    };
+    let rows = DeltaRows { q: &q, k: &k, v: &v, decay: &x, beta: &beta };
+    let run = |first_row, rows| Run { first_row, rows, position: 0, pages: &[] };
+    let runs = [run(0, 1), run(1, 40), run(41, 2), run(43, TOKENS - 43)];
+    let block = heads * key * value;
+    for cpu in machines() {
+        let (mut alone, mut expected) = (vec![vec![0.5; block]; 4], vec![0.0; TOKENS * heads * value]);
+        for (run, state) in runs.iter().zip(&mut alone) {
+            gated_delta(&cpu, &spec, &[*run], &rows, &mut [state], 0..block, &mut expected);
+        }
+        let (mut together, mut out) = (vec![vec![0.5; block]; 4], vec![0.0; TOKENS * heads * value]);
+        let mut states: Vec<&mut [f32]> = together.iter_mut().map(Vec::as_mut_slice).collect();
+        gated_delta(&cpu, &spec, &runs, &rows, &mut states, 0..block, &mut out);
+        assert!(same(&out, &expected), "{}", name(&cpu));
+        assert!(together.iter().zip(&alone).all(|(a, b)| same(a, b)), "{}", name(&cpu));
     }
 }

@@ -4,6 +4,7 @@
 //! program's declaration and is the executor's business. Every call comes from one thread.
 
 use std::fmt;
+use std::ops::Range;
 
 /// Names one sequence: one text with its state. Never reused within an executor's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -85,6 +86,28 @@ pub struct StepOutput<'a> {
     pub logits: &'a [f32],
     /// `[rows that want hidden rows, n_hidden]`, in the order of the rows.
     pub hidden: &'a [f32],
+}
+
+/// A question of a decision request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// Its kind.
+    pub kind: QuestionKind,
+    /// Positions of its instructions in the prompt.
+    pub span: Range<usize>,
+    /// Positions of each option.
+    pub options: Vec<Range<usize>>,
+}
+
+/// Kind of a question, numbered as in the model's table of kinds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QuestionKind {
+    /// True or false.
+    Noul = 0,
+    /// Named options.
+    Choice = 1,
+    /// Ordered levels.
+    Score = 2,
 }
 
 /// Something is wrong with one sequence or with what was asked of it; the others are untouched.
@@ -274,9 +297,37 @@ pub trait Executor: Send {
         Ok(vec![Vec::new(); asks.len()])
     }
 
+    /// Answers a decision request: one logit for every option, questions in order. The prompt runs in a sequence of its own, which is
+    /// gone afterwards.
+    ///
+    /// # Errors
+    /// As for `run`; [`StepError::Malformed`] too when the model takes no decisions or a span is empty or outside the prompt.
+    fn decide(&mut self, _tokens: &[u32], _questions: &[Question]) -> Result<Vec<f32>, StepError> {
+        Err(StepError::Malformed("this model takes no decision requests".into()))
+    }
+
     /// Drops every sequence and returns to the state of a new executor, also after a failure or a caught panic.
     ///
     /// # Errors
     /// The executor cannot be used any more.
     fn reset(&mut self) -> Result<(), StepError>;
+}
+
+/// Checks the spans of a decision request over a prompt of `tokens` tokens.
+pub(crate) fn check_questions(questions: &[Question], tokens: usize) -> Result<(), StepError> {
+    let malformed = |what: String| Err(StepError::Malformed(what));
+    if questions.is_empty() {
+        return malformed("a decision request without questions".into());
+    }
+    for question in questions {
+        if question.options.is_empty() {
+            return malformed("a question without options".into());
+        }
+        for span in question.options.iter().chain([&question.span]) {
+            if span.is_empty() || span.end > tokens {
+                return malformed(format!("span {span:?} of a prompt of {tokens} tokens"));
+            }
+        }
+    }
+    Ok(())
 }

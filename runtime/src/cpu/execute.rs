@@ -315,6 +315,7 @@ impl Machine<'_> {
             Work::Sparse(work) => self.sparse(work, rows, b, held, batch.runs),
             Work::Lookup(work) => self.lookup(work, rows, b, batch)?,
             Work::Recurrent(work) => self.recurrent(work, rows, b, held, batch.runs),
+            Work::Plain(work) => self.plain(work, rows, b)?,
             Work::Gather { from, width, to } => {
                 let mut target = b.open(*to, rows);
                 for (row, out) in batch.tail.iter().zip(target.chunks_exact_mut(*width)) {

@@ -10,7 +10,8 @@ use super::step::Lowered;
 use super::weights::WeightSource;
 use super::{CacheType, CpuError, CpuOptions};
 use crate::executor::{
-    Capacity, Executor, ExecutorShape, Row, SequenceError, SequenceId, StepError, StepOutput,
+    Capacity, Executor, ExecutorShape, Question, Row, SequenceError, SequenceId, StepError, StepOutput,
+    check_questions,
 };
 use bloomery_kernels_cpu::cpu::Cpu;
 use bloomery_kernels_cpu::kv::{Order, PAGE_TOKENS, PageLayout, PageStore, PartIndex, PartSpec, Run};
@@ -75,11 +76,11 @@ impl CpuExecutor {
         let buffers = Buffers::new(&memory, &lowered, &*source)?;
         let layout = PageLayout::new(&specs)?;
         let fingerprint = fingerprint(program, &*source, options.cache_key, options.cache_value, "");
-        let n_vocab = lowered.logits.map_or(0, |(_, width)| width);
         let tokens = lowered.steps.iter().find_map(|s| match &s.work {
             super::step::Work::Embed { weight, .. } => Some(weight.rows),
             _ => None,
         });
+        let n_vocab = lowered.logits.map_or(tokens.unwrap_or(0), |(_, width)| width);
         let store = PageStore::new(layout, options.store_tokens.div_ceil(PAGE_TOKENS));
         let keeps = Keeps { values: fixed.values, text: fixed.text };
         let sequences = Sequences::new(store, options.max_tokens, fingerprint, keeps);
@@ -285,6 +286,38 @@ impl Executor for CpuExecutor {
 
     fn run(&mut self, rows: &[Row]) -> Result<StepOutput<'_>, StepError> {
         self.step(rows, None)
+    }
+
+    fn decide(&mut self, tokens: &[u32], questions: &[Question]) -> Result<Vec<f32>, StepError> {
+        let Some((slot, width)) = self.lowered.decision.as_ref().map(|d| d.hidden) else {
+            return Err(StepError::Malformed("this model takes no decision requests".into()));
+        };
+        check_questions(questions, tokens.len())?;
+        let sequence = self.sequences.create();
+        let mut hidden = Vec::with_capacity(tokens.len() * width);
+        let mut ran = Ok(());
+        for (i, part) in tokens.chunks(self.shape.max_rows).enumerate() {
+            let first = i * self.shape.max_rows;
+            let row = |(i, token): (usize, &u32)| Row {
+                token: *token,
+                position: first + i,
+                sequence,
+                wants_logits: false,
+                wants_hidden: false,
+            };
+            let rows: Vec<Row> = part.iter().enumerate().map(row).collect();
+            ran = self.step(&rows, None).map(|_| ());
+            if ran.is_err() {
+                break;
+            }
+            hidden.extend_from_slice(&self.buffers.rows[slot.0][..part.len() * width]);
+        }
+        self.sequences.remove(sequence);
+        ran?;
+        let machine = Machine { cpu: &self.cpu, source: &*self.source, lowered: &self.lowered };
+        let Some(of) = &self.lowered.decision else { return Ok(Vec::new()) };
+        // The head touches no sequence: what fails here loses nothing.
+        machine.decide(of, &hidden, tokens, questions).map_err(|e| StepError::Malformed(e.to_string()))
     }
 
     fn reset(&mut self) -> Result<(), StepError> {

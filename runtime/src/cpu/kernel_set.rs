@@ -78,8 +78,31 @@ fn missing_of(node: &Node, source: &dyn WeightSource) -> Vec<(&'static str, Stri
         Op::Experts { .. } => matrices(node, source, &["gate", "up", "gate_up", "down"], &mut missing),
         Op::GroupedLinear { .. } | Op::NgramEmbed { .. } => matrices(node, source, &["weight"], &mut missing),
         Op::HyperMix { .. } | Op::HyperHead { .. } => matrices(node, source, &["fn"], &mut missing),
+        Op::DecisionHead { .. } => {
+            let roles: Vec<&str> = node.tensors.keys().map(String::as_str).collect();
+            // Norms and biases are read as vectors.
+            let is_matrix = |role: &&str| {
+                let tensor = node.tensors.get(*role).and_then(|name| source.find(name));
+                tensor.is_some_and(|t| source.shape(t).1.len() > 1)
+            };
+            matrices(
+                node,
+                source,
+                &roles.into_iter().filter(is_matrix).collect::<Vec<_>>(),
+                &mut missing,
+            );
+        }
+        Op::LowRankMix { .. } => matrices(node, source, &["down", "up", "inject"], &mut missing),
         Op::RmsNorm { .. }
         | Op::GatedRmsNorm { .. }
+        | Op::L2Norm { .. }
+        | Op::Softmax { .. }
+        | Op::Reduce { .. }
+        | Op::MatMul { .. }
+        | Op::Transpose {}
+        | Op::TopK { .. }
+        | Op::Gather { .. }
+        | Op::Reshape { .. }
         | Op::LayerNorm { .. }
         | Op::Pool { .. }
         | Op::CausalConv { .. }

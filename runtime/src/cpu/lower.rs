@@ -8,6 +8,7 @@
 use super::CpuError;
 use super::fixed::FixedLayout;
 use super::kernel_set::missing_kernels;
+use super::operators::decision::DecisionOf;
 use super::operators::sparse::SelectedBy;
 use super::pattern::Patterns;
 use super::step::{
@@ -120,8 +121,8 @@ impl Lowering<'_> {
                 _ => {}
             }
         }
-        if self.out.logits.is_none() {
-            return Err(CpuError::Program("the target graph gives no logits".into()));
+        if self.out.logits.is_none() && self.out.decision.is_none() {
+            return Err(CpuError::Program("the target graph gives neither logits nor decisions".into()));
         }
         Ok(())
     }
@@ -261,6 +262,16 @@ impl Lowering<'_> {
             | Op::HyperMix { .. }
             | Op::HyperHead { .. }
             | Op::MemoryGate { .. } => self.streams(node)?,
+            Op::DecisionHead { .. } => self.decision(node)?,
+            Op::L2Norm { .. }
+            | Op::Softmax { .. }
+            | Op::Reduce { .. }
+            | Op::MatMul { .. }
+            | Op::Transpose {}
+            | Op::TopK { .. }
+            | Op::Gather { .. } => self.plain(node)?,
+            Op::Reshape { .. } => self.reshape(node)?,
+            Op::LowRankMix { eps } => self.low_rank_mix(node, *eps)?,
             other => {
                 return Err(CpuError::Program(format!("{}: no lowering for {}", node.label(), other.name())));
             }
@@ -529,6 +540,11 @@ impl Lowering<'_> {
         }
         self.quantized.insert((value, kind), out);
         Ok(out)
+    }
+
+    /// The head that takes the place of logits.
+    pub(super) fn set_decision(&mut self, head: DecisionOf) {
+        self.out.decision = Some(head);
     }
 
     /// The page parts of a state.

@@ -23,7 +23,8 @@ pub(crate) fn plan(lowered: &mut Lowered) -> MemoryPlan {
         step.visit(&mut |slot, _| last[slot.0] = index);
     }
     let end = lowered.steps.len();
-    for (slot, _) in lowered.logits.iter().chain(&lowered.hidden) {
+    let trunk = lowered.decision.as_ref().map(|d| d.hidden);
+    for (slot, _) in lowered.logits.iter().chain(&lowered.hidden).chain(&trunk) {
         last[slot.0] = end;
     }
     let mut memory = MemoryPlan::default();
@@ -45,7 +46,8 @@ pub(crate) fn plan(lowered: &mut Lowered) -> MemoryPlan {
         });
         free.extend(ended);
     }
-    for (slot, _) in lowered.logits.iter_mut().chain(&mut lowered.hidden) {
+    let trunk = lowered.decision.as_mut().map(|d| &mut d.hidden);
+    for (slot, _) in lowered.logits.iter_mut().chain(&mut lowered.hidden).chain(trunk) {
         *slot = Slot(place[slot.0].unwrap_or(0));
     }
     memory

@@ -1,6 +1,8 @@
 //! A lowered program: a flat list of steps over numbered slots.
 
+use super::operators::decision::DecisionOf;
 use super::operators::lookup::LookupWork;
+use super::operators::plain::PlainWork;
 use super::operators::recurrent::RecurrentWork;
 use super::operators::sparse::SparseWork;
 use super::operators::streams::StreamWork;
@@ -239,6 +241,7 @@ pub(crate) enum Work {
     Sparse(SparseWork),
     Lookup(LookupWork),
     Recurrent(RecurrentWork),
+    Plain(PlainWork),
     /// Rows that want results, out of all rows.
     Gather {
         from: Slot,
@@ -360,6 +363,7 @@ impl Step {
             Work::Sparse(work) => work.visit(f),
             Work::Lookup(work) => work.visit(f),
             Work::Recurrent(work) => work.visit(f),
+            Work::Plain(work) => work.visit(f),
             Work::Gather { from, to, .. } => {
                 f(from, Read);
                 f(to, Write);
@@ -391,4 +395,6 @@ pub(crate) struct Lowered {
     pub expert_buffers: Vec<(ExpertSpec, TensorRef)>,
     pub logits: Option<(Slot, usize)>,
     pub hidden: Option<(Slot, usize)>,
+    /// The head of a decision model, in place of logits.
+    pub decision: Option<DecisionOf>,
 }

@@ -77,6 +77,7 @@ fn missing_of(step: &Step, source: &dyn WeightSource) -> Vec<Lack> {
         }
         Work::Streams(work) => missing.extend(none(work.name(), "any shape".into())),
         Work::Sparse(work) => missing.extend(none(work.name(), "several stores or chosen rows".into())),
+        Work::Plain(work) => missing.extend(none(work.name(), "any shape".into())),
         Work::Recurrent(work) => missing.extend(none(work.name(), "any shape".into())),
         Work::Lookup(work) => missing.extend(none(work.name(), "any shape".into())),
         Work::Embed { .. }

@@ -8,11 +8,12 @@ pub use bloomery_reference::CacheType;
 pub use weights::GgufWeights;
 
 use crate::executor::{
-    Capacity, DraftAsk, Executor, ExecutorShape, Rollback, Row, SequenceError, SequenceId, StepError,
-    StepOutput,
+    Capacity, DraftAsk, Executor, ExecutorShape, Question, QuestionKind, Rollback, Row, SequenceError,
+    SequenceId, StepError, StepOutput, check_questions,
 };
 use bloomery_gguf::GgufFile;
-use bloomery_program::{ModelFacts, OutputKind, Program, StateKind, ValueId};
+use bloomery_program::{ModelFacts, Op, OutputKind, Program, StateKind, ValueId};
+use bloomery_reference::ops::decision;
 use bloomery_reference::{Reference, ReferenceError, States, Step};
 use draft::Drafter;
 use std::collections::HashMap;
@@ -63,7 +64,8 @@ impl ReferenceExecutor {
         let states = reference.states(settings.cache);
         let program = reference.program();
         let n_vocab = output_width(program, OutputKind::Logits)
-            .ok_or_else(|| ReferenceError::Step("the target graph has no logits".into()))?;
+            .or_else(|| decision_vocabulary(program, facts))
+            .ok_or_else(|| ReferenceError::Step("the target graph has neither logits nor decisions".into()))?;
         let rows_only = program.states.iter().all(|s| matches!(s.kind, StateKind::Rows { .. }));
         let text = serde_json::to_vec(program)
             .map_err(|e| ReferenceError::Step(format!("the program cannot be printed: {e}")))?;
@@ -142,6 +144,14 @@ fn output_width(program: &Program, kind: OutputKind) -> Option<usize> {
     let value: ValueId = target.outputs.iter().find(|o| o.kind == kind)?.value;
     let made = target.nodes.iter().flat_map(|n| &n.outs).find(|o| o.value == value)?;
     made.shape.row_len().and_then(|n| usize::try_from(n).ok())
+}
+
+/// Rows of the token table of a program that gives decisions.
+fn decision_vocabulary(program: &Program, facts: &ModelFacts) -> Option<usize> {
+    output_width(program, OutputKind::Decision)?;
+    let nodes = &program.target()?.nodes;
+    let table = nodes.iter().find(|n| matches!(n.op, Op::Embed { .. }))?.tensors.get("weight")?;
+    usize::try_from(*facts.tensors.get(table)?.dims.get(1)?).ok()
 }
 
 /// What a refusal of the reference executor means to one sequence.
@@ -314,9 +324,44 @@ impl Executor for ReferenceExecutor {
         drafts.map_err(of_sequence)
     }
 
+    fn decide(&mut self, tokens: &[u32], questions: &[Question]) -> Result<Vec<f32>, StepError> {
+        if output_width(self.reference.program(), OutputKind::Decision).is_none() {
+            return Err(StepError::Malformed("this model takes no decision requests".into()));
+        }
+        check_questions(questions, tokens.len())?;
+        let sequence = self.new_id();
+        let row = |(i, token): (usize, &u32)| bloomery_reference::Row {
+            sequence: sequence.0,
+            token: *token,
+            position: i,
+        };
+        let rows: Vec<bloomery_reference::Row> = tokens.iter().enumerate().map(row).collect();
+        let questions: Vec<decision::Question> = questions.iter().map(question_of).collect();
+        let failed = |e: ReferenceError| StepError::Malformed(e.to_string());
+        self.states.create(sequence.0).map_err(failed)?;
+        let step = Step { rows: &rows, questions: &questions, ..Step::default() };
+        let outputs = self.reference.forward(&step, &mut self.states, None);
+        self.states.remove(sequence.0);
+        let outputs = outputs.map_err(failed)?;
+        let decision = outputs.into_iter().find(|o| o.kind == OutputKind::Decision);
+        Ok(decision.map(|o| o.table.data).unwrap_or_default())
+    }
+
     fn reset(&mut self) -> Result<(), StepError> {
         self.states = self.reference.states(self.settings.cache);
         self.drafter.iter_mut().for_each(Drafter::clear);
         Ok(())
+    }
+}
+
+fn question_of(question: &Question) -> decision::Question {
+    decision::Question {
+        kind: match question.kind {
+            QuestionKind::Noul => decision::QuestionKind::Noul,
+            QuestionKind::Choice => decision::QuestionKind::Choice,
+            QuestionKind::Score => decision::QuestionKind::Score,
+        },
+        span: question.span.clone(),
+        options: question.options.clone(),
     }
 }

@@ -5,9 +5,10 @@ use super::super::execute::{Buffers, Held, Machine};
 use super::super::lower::{Lowering, function_of};
 use super::super::step::{Slot, Use, Vector, Work};
 use super::broken;
+use bloomery_kernels_cpu::conv::{ConvSpec, causal_conv};
 use bloomery_kernels_cpu::kv::Run;
 use bloomery_kernels_cpu::pointwise::Function;
-use bloomery_kernels_cpu::recurrent::{ConvSpec, Decay, DeltaRows, DeltaSpec, causal_conv, gated_delta};
+use bloomery_kernels_cpu::delta::{Decay, DeltaRows, DeltaSpec, gated_delta};
 use bloomery_program::op::{self, GatedDelta, HeadMap};
 use bloomery_program::{Node, Op};
 use std::ops::Range;
@@ -172,9 +173,8 @@ impl Machine<'_> {
                 };
                 let [q, k, v, decay, beta] = ins.map(|slot| &b.rows[slot.0][..]);
                 let operands = DeltaRows { q, k, v, decay, beta };
-                for (run, block) in runs.iter().zip(held.blocks.iter_mut()) {
-                    gated_delta(self.cpu, &spec, run, &operands, &mut block[state.clone()], &mut target);
-                }
+                let blocks = &mut held.blocks[..];
+                gated_delta(self.cpu, &spec, runs, &operands, blocks, state.clone(), &mut target);
                 b.rows[out.0] = target;
             }
         }

@@ -4,9 +4,12 @@ use super::super::CpuError;
 use super::super::execute::{Buffers, Machine};
 use super::super::lower::Lowering;
 use super::super::step::{Class, Item, NormOf, Slot, Use, Vector, Work};
+use super::super::weights::TensorRef;
 use super::broken;
+use bloomery_kernels_cpu::pointwise::Function;
 use bloomery_kernels_cpu::streams::{
-    HyperSpec, MemoryGateSpec, collapse, combine, hyper_head, hyper_mix, memory_gate, scale, spread,
+    HyperSpec, MemoryGateSpec, collapse, combine, hyper_head, hyper_mix, low_rank_mixed, memory_gate, scale,
+    spread,
 };
 use bloomery_program::{Node, Op};
 
@@ -58,6 +61,12 @@ pub(crate) enum StreamKind {
         eps: f32,
         out: Slot,
     },
+    /// The gated mean of normalised streams.
+    LowRank {
+        x: Slot,
+        up: Slot,
+        out: Slot,
+    },
     Gate {
         h: Slot,
         key: Slot,
@@ -78,6 +87,7 @@ impl StreamWork {
             StreamKind::Scale { .. } => "stream_scale",
             StreamKind::Mix { .. } => "hyper_mix",
             StreamKind::Head { .. } => "hyper_head",
+            StreamKind::LowRank { .. } => "low_rank_mix",
             StreamKind::Gate { .. } => "memory_gate",
         }
     }
@@ -93,6 +103,7 @@ impl StreamWork {
             StreamKind::Scale { value, gate, out } => (vec![value, gate], vec![out]),
             StreamKind::Mix { m, outs, .. } => (vec![m], outs.iter_mut().collect()),
             StreamKind::Head { m, out, .. } => (vec![m], vec![out]),
+            StreamKind::LowRank { x, up, out } => (vec![x, up], vec![out]),
             StreamKind::Gate { h, key, out, .. } => (vec![h, key], vec![out]),
         };
         ins.into_iter().for_each(|slot| f(slot, Use::Read));
@@ -162,6 +173,70 @@ impl Lowering<'_> {
         Ok(())
     }
 
+    /// Norm of every stream, two narrow projections of it, and the steps between them.
+    pub(crate) fn low_rank_mix(&mut self, node: &Node, eps: f32) -> Result<(), CpuError> {
+        let (h, all) = (self.operand(node, 0)?, self.width(node.ins[0]));
+        let width = node.outs.first().and_then(|o| o.shape.row_len()).unwrap_or(0) as usize;
+        let streams = all.checked_div(width).unwrap_or(0);
+        let mean = 1.0 / streams as f32;
+        let (down, up) = (self.matrix(node, "down")?, self.matrix(node, "up")?);
+        let inject = match node.tensors.contains_key("inject") {
+            true => Some(self.matrix(node, "inject")?),
+            false => None,
+        };
+        // 1. The streams normalised, in the forms that the projections take.
+        let norm = NormOf { weight: Some(self.needed(node, "norm")?), group: width, eps };
+        let x = self.new_slot(Class::Rows { width: all });
+        let of_down = self.quantized_slot(down, all)?;
+        let of_inject = match inject {
+            Some(inject) if self.kind(inject)? != self.kind(down)? => self.quantized_slot(inject, all)?,
+            _ => of_down,
+        };
+        let mut quantized = vec![of_down, of_inject];
+        quantized.dedup();
+        self.push_part(Work::Norm { x: h, width: all, norm, out: x, quantized }, node);
+        let project = |this: &mut Self, x: Slot, weight: TensorRef| {
+            let out = this.new_slot(Class::Rows { width: weight.rows });
+            let items = vec![Item { weight, bias: None, residual: None, out }];
+            this.push_part(Work::Project { x, items }, node);
+            out
+        };
+        let scaled = |this: &mut Self, x: Slot, width: usize, by: f32| {
+            let out = this.new_slot(Class::Rows { width });
+            this.push_part(Work::Scale { x, width, by, plus: 0.0, out }, node);
+            out
+        };
+        let function = |this: &mut Self, x: Slot, width: usize, function: Function| {
+            let out = this.new_slot(Class::Rows { width });
+            this.push_part(Work::Unary { x, width, function, out }, node);
+            out
+        };
+        // 2. Down, silu, up.
+        let low = project(self, of_down, down);
+        let low = scaled(self, low, down.rows, mean);
+        let low = function(self, low, down.rows, Function::Silu);
+        let of_up = self.quantized_slot(up, down.rows)?;
+        self.push_part(Work::Quantize { x: low, out: of_up }, node);
+        let gate = project(self, of_up, up);
+        // 3. What the sub-block's result is multiplied with.
+        if let Some(inject) = inject {
+            let post = project(self, of_inject, inject);
+            let post = scaled(self, post, inject.rows, mean);
+            let post = function(self, post, inject.rows, Function::Sigmoid);
+            let out = self.result(node, 1)?;
+            self.push_part(Work::Scale { x: post, width: inject.rows, by: 2.0, plus: 0.0, out }, node);
+        }
+        let out = self.result(node, 0)?;
+        let kind = StreamKind::LowRank { x, up: gate, out };
+        self.push(Work::Streams(StreamWork { streams, width, kind }), node);
+        Ok(())
+    }
+
+    fn quantized_slot(&mut self, weight: TensorRef, width: usize) -> Result<Slot, CpuError> {
+        let kind = self.kind(weight)?;
+        Ok(self.new_slot(Class::Quantized { kind, width }))
+    }
+
     /// `fn . rms(flat streams)`.
     fn projected_streams(&mut self, node: &Node, eps: f32) -> Result<Slot, CpuError> {
         let (x, width) = (self.operand(node, 0)?, self.width(node.ins[0]));
@@ -225,6 +300,11 @@ impl Machine<'_> {
                 let mut target = b.open(*out, rows);
                 let scale = self.lowered.vectors[*scale].first().copied().unwrap_or(1.0);
                 hyper_head(cpu, scale, &self.lowered.vectors[*base], *eps, rows, &b.rows[m.0], &mut target);
+                b.rows[out.0] = target;
+            }
+            StreamKind::LowRank { x, up, out } => {
+                let mut target = b.open(*out, rows);
+                low_rank_mixed(cpu, n, rows, width, &b.rows[x.0], &b.rows[up.0], &mut target);
                 b.rows[out.0] = target;
             }
             StreamKind::Gate { h, key, query_norm, key_norm, eps, out } => {

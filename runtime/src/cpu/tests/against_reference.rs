@@ -3,6 +3,7 @@
 use super::small::{Builder, KINDS, Model, VOCABULARY, model};
 use crate::cpu::{CacheType, CpuError, CpuExecutor, CpuOptions, MemoryTensors};
 use crate::executor::{Executor, Row, SequenceId};
+use bloomery_program::op::{Attention, Source};
 use bloomery_program::{Op, OutputKind, ValueId};
 use bloomery_reference::{CacheType as ReferenceCache, Reference, Row as ReferenceRow, Step};
 use std::sync::Arc;
@@ -151,19 +152,36 @@ fn tracing_shows_every_named_result() {
 #[test]
 fn every_missing_kernel_is_named_at_once() {
     let mut b = Builder::new(1);
-    let table = b.tensor("embedding", &[64, u64::from(VOCABULARY)], 0.0);
+    let n = u64::from(VOCABULARY);
+    let table = b.tensor("embedding", &[64, n], 0.0);
     let x = b.one(Op::Embed { scale: 1.0 }, &[ValueId(0)], &[("weight", table)]);
-    let x = b.one(Op::L2Norm { eps: 1e-6, group: 64 }, &[x], &[]);
-    let y = b.one(Op::Softmax { group: 64 }, &[x], &[]);
-    let y = b.one(Op::Softmax { group: 32 }, &[y], &[]);
-    let logits = b.linear(y, u64::from(VOCABULARY), "output", false);
+    let mut logits = b.linear(x, n, "output", false);
+    for _ in 0..2 {
+        let shift = ["w1", "w2"].map(|role| (role, b.tensor(role, &[8, n], 0.0)));
+        let sure = b.tensor("confidence", &[72, 1], 0.0);
+        let tensors = [&shift[..], &[("confidence", sure)]].concat();
+        logits = b.one(Op::MarkovChain { rank: 8 }, &[logits, x, ValueId(0)], &tensors);
+    }
+    let state = b.state(64, 64);
+    b.node(Op::Append { state }, &[x, x], &[]);
+    let attention = Attention {
+        heads: 1,
+        kv_heads: 1,
+        key: 64,
+        value: 64,
+        scale: 1.0,
+        softcap: None,
+        block_bidirectional: true,
+        sources: vec![Source { state, window: None, selected: false }],
+    };
+    b.one(Op::Attention(attention), &[x], &[]);
     let model = b.finish(logits, None);
     let Err(error) = CpuExecutor::new(&model.program, Arc::new(model.tensors), &options(1, true)) else {
         panic!("it was accepted");
     };
     let CpuError::Missing { missing } = &error else { panic!("{error}") };
     let names: Vec<&str> = missing.iter().map(|m| m.operator.as_str()).collect();
-    assert_eq!(names, ["l2_norm", "softmax"]);
+    assert_eq!(names, ["attention", "markov_chain"]);
     assert_eq!(missing[1].nodes, 2);
     assert!(error.to_string().contains("--backend reference"), "{error}");
 }

@@ -3,4 +3,5 @@
 pub(crate) mod small;
 
 pub(crate) mod against_reference;
+mod plain;
 pub(crate) mod sequences;

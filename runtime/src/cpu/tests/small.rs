@@ -107,6 +107,23 @@ impl Builder {
         self.one(Op::RmsNorm { eps: 1e-5, group }, &[x], &tensors)
     }
 
+    /// Causal attention over a store of its own, heads of 16 values.
+    pub fn attention(&mut self, q: ValueId, k: ValueId, v: ValueId, heads: u32, kv_heads: u32) -> ValueId {
+        let state = self.state(16 * kv_heads, 16 * kv_heads);
+        self.node(Op::Append { state }, &[k, v], &[]);
+        let attention = Attention {
+            heads,
+            kv_heads,
+            key: 16,
+            value: 16,
+            scale: 0.25,
+            softcap: None,
+            block_bidirectional: false,
+            sources: vec![Source { state, window: None, selected: false }],
+        };
+        self.one(Op::Attention(attention), &[q], &[])
+    }
+
     pub fn finish(mut self, logits: ValueId, hidden: Option<ValueId>) -> Model {
         let output = |kind, name: &str, value| Output { kind, name: name.into(), value };
         self.graph.outputs.push(output(OutputKind::Logits, "", logits));
