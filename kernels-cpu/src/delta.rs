@@ -112,7 +112,11 @@ pub fn gated_delta(
     let head_state = spec.key * spec.value;
     let heads = spec.key_heads > 0 && spec.value_heads.is_multiple_of(spec.key_heads);
     assert!(heads && place.len() == spec.value_heads * head_state, "a state of {} heads", spec.value_heads);
-    assert!(spec.a.len() == spec.value_heads && spec.dt.len() == gates, "decays of {} heads", spec.value_heads);
+    assert!(
+        spec.a.len() == spec.value_heads && spec.dt.len() == gates,
+        "decays of {} heads",
+        spec.value_heads
+    );
     assert!(runs.len() == blocks.len(), "{} runs with {} states", runs.len(), blocks.len());
     let mut end = 0;
     for run in runs {

@@ -87,16 +87,7 @@ pub fn reduce(
 /// # Panics
 /// When lengths disagree.
 #[allow(clippy::too_many_arguments, reason = "two operands and their shapes")]
-pub fn mat_mul(
-    cpu: &Cpu,
-    k: usize,
-    rows: usize,
-    m: usize,
-    n: usize,
-    a: &[f32],
-    b: &[f32],
-    out: &mut [f32],
-) {
+pub fn mat_mul(cpu: &Cpu, k: usize, rows: usize, m: usize, n: usize, a: &[f32], b: &[f32], out: &mut [f32]) {
     struct Row<'a>(usize, &'a [f32], &'a [f32], &'a mut [f32]);
     impl Kernel for Row<'_> {
         type Out = ();
@@ -146,14 +137,7 @@ pub fn transpose(pool: &Pool, rows: usize, lines: usize, columns: usize, x: &[f3
 ///
 /// # Panics
 /// When lengths disagree.
-pub fn top_k(
-    top_k: usize,
-    rows: usize,
-    width: usize,
-    x: &[f32],
-    values: &mut [f32],
-    places: &mut [u32],
-) {
+pub fn top_k(top_k: usize, rows: usize, width: usize, x: &[f32], values: &mut [f32], places: &mut [u32]) {
     assert!(top_k > 0 && top_k <= width && x.len() >= rows * width, "the best {top_k} of {width}");
     let mut order: Vec<u32> = Vec::with_capacity(width);
     for row in 0..rows {

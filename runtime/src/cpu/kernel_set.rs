@@ -85,12 +85,7 @@ fn missing_of(node: &Node, source: &dyn WeightSource) -> Vec<(&'static str, Stri
                 let tensor = node.tensors.get(*role).and_then(|name| source.find(name));
                 tensor.is_some_and(|t| source.shape(t).1.len() > 1)
             };
-            matrices(
-                node,
-                source,
-                &roles.into_iter().filter(is_matrix).collect::<Vec<_>>(),
-                &mut missing,
-            );
+            matrices(node, source, &roles.into_iter().filter(is_matrix).collect::<Vec<_>>(), &mut missing);
         }
         Op::LowRankMix { .. } => matrices(node, source, &["down", "up", "inject"], &mut missing),
         Op::RmsNorm { .. }

@@ -65,7 +65,9 @@ impl ReferenceExecutor {
         let program = reference.program();
         let n_vocab = output_width(program, OutputKind::Logits)
             .or_else(|| decision_vocabulary(program, facts))
-            .ok_or_else(|| ReferenceError::Step("the target graph has neither logits nor decisions".into()))?;
+            .ok_or_else(|| {
+                ReferenceError::Step("the target graph has neither logits nor decisions".into())
+            })?;
         let rows_only = program.states.iter().all(|s| matches!(s.kind, StateKind::Rows { .. }));
         let text = serde_json::to_vec(program)
             .map_err(|e| ReferenceError::Step(format!("the program cannot be printed: {e}")))?;

@@ -210,7 +210,8 @@ impl Machine<'_> {
             let keys = self.head_norm(of, block.keys, &memory)?;
             let queries = self.head_norm(of, block.queries, &r)?;
             add(&mut r, &self.attend_rows(of, &block.cross, &queries, &keys)?);
-            add(&mut r, &self.head_feed_forward(of, &block.feed_forward, &r)?);
+            let more = self.head_feed_forward(of, &block.feed_forward, &r)?;
+            add(&mut r, &more);
         }
         let mut fields = self.fields(of, questions, &asked, &owner, &r, &last)?;
         for block in &of.decoder {
@@ -218,7 +219,8 @@ impl Machine<'_> {
             add(&mut fields, &self.attend_rows(of, &block.own, &x, &x)?);
             let x = self.head_norm(of, block.cross_norm, &fields)?;
             add(&mut fields, &self.attend_rows(of, &block.cross, &x, &memory)?);
-            add(&mut fields, &self.head_feed_forward(of, &block.feed_forward, &fields)?);
+            let more = self.head_feed_forward(of, &block.feed_forward, &fields)?;
+            add(&mut fields, &more);
         }
         let fields = self.head_norm(of, of.field_norm, &fields)?;
         let options = self.head_norm(of, of.option_norm, &r)?;
