@@ -36,6 +36,8 @@ mod micro;
 mod row_group;
 mod tile;
 #[cfg(target_arch = "x86_64")]
+mod unpack;
+#[cfg(target_arch = "x86_64")]
 mod wide;
 
 /// Which rows of the activations are multiplied; output row i belongs to the i-th of them.

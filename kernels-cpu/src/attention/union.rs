@@ -132,6 +132,7 @@ pub fn attention_over_union(
         let heads = part * per_part..group.min((part + 1) * per_part);
         SCRATCH.with_borrow_mut(|scratch| {
             level.run(AttendTile {
+                level,
                 from: Stored { store, run, block, kv_head, key: spec.key, value: spec.value },
                 spec,
                 rows: first..run.rows.min(first + TILE_ROWS),
@@ -205,6 +206,7 @@ impl Stored<'_> {
 
 /// A tile: some rows of a run, some heads that share one key head.
 struct AttendTile<'a> {
+    level: Level,
     from: Stored<'a>,
     spec: &'a UnionSpec<'a>,
     /// In the run.
@@ -220,7 +222,7 @@ impl Kernel for AttendTile<'_> {
 
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
-        let AttendTile { from, spec, rows, heads, q, out, scratch } = self;
+        let AttendTile { level, from, spec, rows, heads, q, out, scratch } = self;
         let (key, value) = (spec.key, spec.value);
         let stride = key.max(value).next_multiple_of(WIDTH);
         let n = heads.len();
@@ -238,7 +240,7 @@ impl Kernel for AttendTile<'_> {
         maxima.fill(LOWEST);
         let queries = &q[first_row * spec.heads * key..];
         let mut running =
-            Running { spec, stride, queries, first_head: heads.start, n, maxima, sums, accumulators };
+            Running { level, spec, stride, queries, first_head: heads.start, n, maxima, sums, accumulators };
         for source in spec.sources {
             let part = match source.rows {
                 RowsIn::Pages { keys, .. } => from.store.layout().part(keys).0,
@@ -260,7 +262,7 @@ impl Kernel for AttendTile<'_> {
                     let inside = visible.map(|(a, b)| {
                         (a.saturating_sub(base).min(PAGE_TOKENS), b.saturating_sub(base).min(PAGE_TOKENS))
                     });
-                    running.add(lanes, keys, values, 0..pairs, &inside);
+                    running.add(keys, values, 0..pairs, &inside);
                 }
                 continue;
             };
@@ -275,12 +277,12 @@ impl Kernel for AttendTile<'_> {
                     from.read(lanes, &source.rows, part, number, filled, stride, keys, values);
                     filled += 1;
                     if filled == PAGE_TOKENS {
-                        running.add(lanes, keys, values, own.clone(), &[(0, filled); TILE_ROWS]);
+                        running.add(keys, values, own.clone(), &[(0, filled); TILE_ROWS]);
                         filled = 0;
                     }
                 }
                 if filled > 0 {
-                    running.add(lanes, keys, values, own, &[(0, filled); TILE_ROWS]);
+                    running.add(keys, values, own, &[(0, filled); TILE_ROWS]);
                 }
             }
         }
@@ -298,6 +300,7 @@ impl Kernel for AttendTile<'_> {
 
 /// The running softmax of the (row, head) pairs of a tile, rows slowest.
 struct Running<'a> {
+    level: Level,
     spec: &'a UnionSpec<'a>,
     stride: usize,
     /// `[rows, all heads, key]`.
@@ -316,16 +319,34 @@ struct Running<'a> {
 impl Running<'_> {
     /// Lets some pairs look at a block of `keys` `[key, PAGE_TOKENS]` and `values` `[PAGE_TOKENS, stride]`; every row of the tile sees its own
     /// part of it.
-    #[inline(always)]
-    fn add<L: Lanes>(
+    fn add(
         &mut self,
-        lanes: L,
         keys: &[f32],
         values: &[f32],
         pairs: std::ops::Range<usize>,
         visible: &[(usize, usize); TILE_ROWS],
     ) {
-        let (key, stride, n) = (self.spec.key, self.stride, self.n);
+        // A kernel of its own, so that it is compiled once for all callers.
+        self.level.run(AddBlock { running: self, keys, values, pairs, visible });
+    }
+}
+
+/// What [`Running::add`] computes.
+struct AddBlock<'a, 'b> {
+    running: &'a mut Running<'b>,
+    keys: &'a [f32],
+    values: &'a [f32],
+    pairs: std::ops::Range<usize>,
+    visible: &'a [(usize, usize); TILE_ROWS],
+}
+
+impl Kernel for AddBlock<'_, '_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, lanes: L) {
+        let AddBlock { running, keys, values, pairs, visible } = self;
+        let (key, stride, n) = (running.spec.key, running.stride, running.n);
         let mut pair = pairs.start;
         macro_rules! side_by_side {
             ($n:literal) => {{
@@ -333,19 +354,19 @@ impl Running<'_> {
                     keys,
                     values,
                     stride,
-                    scale: self.spec.scale,
-                    softcap: self.spec.softcap,
+                    scale: running.spec.scale,
+                    softcap: running.spec.softcap,
                     visible: std::array::from_fn::<_, $n, _>(|i| visible[(pair + i) / n]),
                     queries: std::array::from_fn::<_, $n, _>(|i| {
-                        let head = (pair + i) / n * self.spec.heads + self.first_head + (pair + i) % n;
-                        &self.queries[head * key..][..key]
+                        let head = (pair + i) / n * running.spec.heads + running.first_head + (pair + i) % n;
+                        &running.queries[head * key..][..key]
                     }),
                 };
                 block.add(
                     lanes,
-                    &mut self.maxima[pair..][..$n],
-                    &mut self.sums[pair..][..$n],
-                    &mut self.accumulators[pair * stride..][..$n * stride],
+                    &mut running.maxima[pair..][..$n],
+                    &mut running.sums[pair..][..$n],
+                    &mut running.accumulators[pair * stride..][..$n * stride],
                 );
                 pair += $n;
             }};

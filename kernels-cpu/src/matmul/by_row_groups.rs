@@ -8,6 +8,7 @@ use super::drive::Job;
 use super::row_group::{MOST_GROUPS, RowGroup};
 use super::wide::{SpreadOrders, Wide, spread_orders};
 use crate::output::OutTile;
+use bloomery_formats::WeightType;
 use std::arch::x86_64::*;
 
 const GROUP: usize = 256;
@@ -35,14 +36,14 @@ type Row<'a> = (&'a [i8], &'a [i16], &'a [f32]);
 /// As for [`product`].
 #[inline(always)]
 unsafe fn integers<W: Wide, D: RowGroup, const N: usize>(
-    block: &[u8],
+    (ty, block): (WeightType, &[u8]),
     activations: &[Row<'_>; N],
     group: usize,
     orders: &SpreadOrders,
 ) -> ([(__m256i, __m256i); N], D::Floats) {
     // SAFETY: register arithmetic of what the caller has; loads go through checked slices.
     unsafe {
-        let (weights, floats) = D::decode::<W>(block);
+        let (weights, floats) = D::decode::<W>(ty, block);
         let mut lanes = [(_mm256_setzero_si256(), _mm256_setzero_si256()); N];
         for ((qs, sums16, _), lanes) in activations.iter().zip(&mut lanes) {
             let qs = qs[group * GROUP..(group + 1) * GROUP].as_chunks().0;
@@ -83,14 +84,14 @@ unsafe fn integers<W: Wide, D: RowGroup, const N: usize>(
 /// As for [`product`].
 #[inline(always)]
 unsafe fn run<W: Wide, D: RowGroup, const N: usize, const RUN: usize>(
-    row: &[u8],
+    (ty, row): (WeightType, &[u8]),
     activations: &[Row<'_>; N],
     first: usize,
     orders: &SpreadOrders,
     sums: &mut [f32; N],
 ) {
     const { assert!(RUN <= MOST_GROUPS) };
-    let bytes = D::TYPE.block_bytes();
+    let bytes = D::block_bytes(ty);
     let blocks = &row[first * bytes..(first + RUN) * bytes];
     // SAFETY: register arithmetic of what the caller has; loads go through checked slices.
     unsafe {
@@ -98,16 +99,18 @@ unsafe fn run<W: Wide, D: RowGroup, const N: usize, const RUN: usize>(
         let mut groups = [(none, D::Floats::default()); MOST_GROUPS];
         // Written out: as a loop it would keep the lanes in memory. No closure either: it would not be compiled for the instruction set.
         if RUN > 0 {
-            groups[0] = integers::<W, D, N>(&blocks[..bytes], activations, first, orders);
+            groups[0] = integers::<W, D, N>((ty, &blocks[..bytes]), activations, first, orders);
         }
         if RUN > 1 {
-            groups[1] = integers::<W, D, N>(&blocks[bytes..2 * bytes], activations, first + 1, orders);
+            groups[1] = integers::<W, D, N>((ty, &blocks[bytes..2 * bytes]), activations, first + 1, orders);
         }
         if RUN > 2 {
-            groups[2] = integers::<W, D, N>(&blocks[2 * bytes..3 * bytes], activations, first + 2, orders);
+            groups[2] =
+                integers::<W, D, N>((ty, &blocks[2 * bytes..3 * bytes]), activations, first + 2, orders);
         }
         if RUN > 3 {
-            groups[3] = integers::<W, D, N>(&blocks[3 * bytes..4 * bytes], activations, first + 3, orders);
+            groups[3] =
+                integers::<W, D, N>((ty, &blocks[3 * bytes..4 * bytes]), activations, first + 3, orders);
         }
         let [a, b, c, e] = groups;
         let (d, dmin) = D::floats([a.1, b.1, c.1, e.1]);
@@ -147,7 +150,7 @@ unsafe fn rows<W: Wide, D: RowGroup, const N: usize>(job: &Job<'_>, out: &mut Ou
     // SAFETY: as for this function.
     let orders = unsafe { spread_orders(D::SIGNED, D::PER_32) };
     for (column, n) in job.weight_rows.clone().enumerate() {
-        let row = job.weights.row(n);
+        let row = (job.weights.ty(), job.weights.row(n));
         let mut sums = [0.0f32; N];
         let mut first = 0;
         // SAFETY: as for this function.

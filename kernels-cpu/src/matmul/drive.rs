@@ -117,15 +117,21 @@ trait Family<L: Lanes> {
     );
 }
 
-/// The loops: blocks of tiles, passes over activation rows, groups, tiles, runs of activation rows.
+/// The loops: blocks of tiles, passes over activation rows, groups, tiles, runs of activation rows. `ONE` is whether a single activation
+/// row ever comes this way; what it needs is not compiled otherwise.
 #[inline(always)]
-fn run<L: Lanes, F: Family<L>>(l: L, job: &Job<'_>, out: &mut OutTile<'_>, scratch: &mut Scratch) {
+fn run<L: Lanes, F: Family<L>, const ONE: bool>(
+    l: L,
+    job: &Job<'_>,
+    out: &mut OutTile<'_>,
+    scratch: &mut Scratch,
+) {
     let count = job.activation_rows.len();
     let most = if count >= MANY { TILES } else { 1 };
     let (tiles, sums, spare) = scratch.parts::<F::Tile>(most, count.min(PASS) * most * MAX_WIDTH);
     let groups = F::groups(job.weights.cols());
     let end = job.weight_rows.end;
-    if count == 1 {
+    if ONE && count == 1 {
         for first in job.weight_rows.clone().step_by(L::WIDTH) {
             let mut row = l.fsplat(0.0);
             for group in 0..groups {
@@ -225,18 +231,20 @@ impl<L: Lanes, D: GroupDecode> Family<L> for Groups<D> {
 
     #[inline(always)]
     fn decode(l: L, job: &Job<'_>, first: usize, group: usize, tile: &mut GroupTile<L>, spare: &mut [u8]) {
-        let bytes = D::TYPE.block_bytes();
+        let ty = job.weights.ty();
+        let bytes = D::block_bytes(ty);
         let part = group * bytes..(group + 1) * bytes;
-        D::decode(l, &job.tile_rows(first, L::WIDTH, part, spare), tile);
+        D::decode(l, ty, &job.tile_rows(first, L::WIDTH, part, spare), tile);
     }
 
     #[inline(always)]
     fn direct(l: L, job: &Job<'_>, first: usize, group: usize, index: usize, spare: &mut [u8]) -> L::F {
-        let bytes = D::TYPE.block_bytes();
+        let ty = job.weights.ty();
+        let bytes = D::block_bytes(ty);
         let rows = job.tile_rows(first, L::WIDTH, group * bytes..(group + 1) * bytes, spare);
         let activation = job.group_activation(index, group);
         let mut sink = DirectGroup::<L, D>::new(l, &activation);
-        D::decode(l, &rows, &mut sink);
+        D::decode(l, ty, &rows, &mut sink);
         sink.value
     }
 
@@ -261,15 +269,15 @@ impl<L: Lanes, D: GroupDecode> Family<L> for Groups<D> {
     }
 }
 
-/// The product for a 256-value type.
+/// The product for a 256-value type; `ONE` as in [`run`].
 #[inline(always)]
-pub(crate) fn groups<L: Lanes, D: GroupDecode>(
+pub(crate) fn groups<L: Lanes, D: GroupDecode, const ONE: bool>(
     l: L,
     job: &Job<'_>,
     out: &mut OutTile<'_>,
     scratch: &mut Scratch,
 ) {
-    run::<L, Groups<D>>(l, job, out, scratch);
+    run::<L, Groups<D>, ONE>(l, job, out, scratch);
 }
 
 /// The 32-value types.
@@ -322,13 +330,13 @@ impl<L: Lanes, D: BlockDecode> Family<L> for Blocks<D> {
     }
 }
 
-/// The product for a 32-value type.
+/// The product for a 32-value type; `ONE` as in [`run`].
 #[inline(always)]
-pub(crate) fn blocks<L: Lanes, D: BlockDecode>(
+pub(crate) fn blocks<L: Lanes, D: BlockDecode, const ONE: bool>(
     l: L,
     job: &Job<'_>,
     out: &mut OutTile<'_>,
     scratch: &mut Scratch,
 ) {
-    run::<L, Blocks<D>>(l, job, out, scratch);
+    run::<L, Blocks<D>, ONE>(l, job, out, scratch);
 }

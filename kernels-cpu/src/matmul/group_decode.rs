@@ -2,9 +2,9 @@
 
 use super::lanes::{Lanes, MAX_WIDTH, RowBytes};
 use super::tile::{GroupDecode, GroupSink, unroll};
-use bloomery_formats::group_formats::{Group, GroupFormat};
+use super::unpack::unpack;
+use bloomery_formats::group_formats::Group;
 use bloomery_formats::{WeightType, tables::IQ4_VALUES};
-use std::marker::PhantomData;
 
 /// Four bytes as the integer scales from `first` on.
 #[inline(always)]
@@ -46,12 +46,15 @@ fn corrections<L: Lanes>(l: L, scales: L::I, bias: i16, offset: i16) -> L::I {
 
 pub(crate) struct Q4K;
 impl GroupDecode for Q4K {
-    const TYPE: WeightType = WeightType::Q4_K;
     const PER_32: bool = true;
     const HAS_MIN: bool = true;
     const WIDE: bool = false;
     #[inline(always)]
-    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, sink: &mut impl GroupSink<L>) {
+    fn block_bytes(_: WeightType) -> usize {
+        const { WeightType::Q4_K.block_bytes() }
+    }
+    #[inline(always)]
+    fn decode<L: Lanes>(l: L, _: WeightType, rows: &RowBytes<'_>, sink: &mut impl GroupSink<L>) {
         let four = l.splat8(15);
         let [dd, s0, s1, s2] = l.columns(rows.sixteen(0));
         unroll!(CHUNK in [0 1 2 3 4 5 6 7] {
@@ -69,12 +72,15 @@ impl GroupDecode for Q4K {
 
 pub(crate) struct Q5K;
 impl GroupDecode for Q5K {
-    const TYPE: WeightType = WeightType::Q5_K;
     const PER_32: bool = true;
     const HAS_MIN: bool = true;
     const WIDE: bool = false;
     #[inline(always)]
-    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, sink: &mut impl GroupSink<L>) {
+    fn block_bytes(_: WeightType) -> usize {
+        const { WeightType::Q5_K.block_bytes() }
+    }
+    #[inline(always)]
+    fn decode<L: Lanes>(l: L, _: WeightType, rows: &RowBytes<'_>, sink: &mut impl GroupSink<L>) {
         let (four, fifth) = (l.splat8(15), l.splat8(16));
         let [dd, s0, s1, s2] = l.columns(rows.sixteen(0));
         let top = [l.columns(rows.sixteen(16)), l.columns(rows.sixteen(32))];
@@ -96,12 +102,15 @@ impl GroupDecode for Q5K {
 
 pub(crate) struct Q6K;
 impl GroupDecode for Q6K {
-    const TYPE: WeightType = WeightType::Q6_K;
     const PER_32: bool = false;
     const HAS_MIN: bool = false;
     const WIDE: bool = false;
     #[inline(always)]
-    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, sink: &mut impl GroupSink<L>) {
+    fn block_bytes(_: WeightType) -> usize {
+        const { WeightType::Q6_K.block_bytes() }
+    }
+    #[inline(always)]
+    fn decode<L: Lanes>(l: L, _: WeightType, rows: &RowBytes<'_>, sink: &mut impl GroupSink<L>) {
         let (four, two) = (l.splat8(15), l.splat8(0x30));
         unroll!(QUARTERS in [0 1 2 3] {
             const HALF: usize = QUARTERS / 2;
@@ -133,12 +142,15 @@ impl GroupDecode for Q6K {
 
 pub(crate) struct Q3K;
 impl GroupDecode for Q3K {
-    const TYPE: WeightType = WeightType::Q3_K;
     const PER_32: bool = false;
     const HAS_MIN: bool = false;
     const WIDE: bool = false;
     #[inline(always)]
-    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, sink: &mut impl GroupSink<L>) {
+    fn block_bytes(_: WeightType) -> usize {
+        const { WeightType::Q3_K.block_bytes() }
+    }
+    #[inline(always)]
+    fn decode<L: Lanes>(l: L, _: WeightType, rows: &RowBytes<'_>, sink: &mut impl GroupSink<L>) {
         let (two, third) = (l.splat8(3), l.splat8(4));
         unroll!(QUARTER in [0 1] {
             let top = l.columns(rows.sixteen(16 * QUARTER));
@@ -175,12 +187,15 @@ impl GroupDecode for Q3K {
 
 pub(crate) struct Q2K;
 impl GroupDecode for Q2K {
-    const TYPE: WeightType = WeightType::Q2_K;
     const PER_32: bool = false;
     const HAS_MIN: bool = true;
     const WIDE: bool = false;
     #[inline(always)]
-    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, sink: &mut impl GroupSink<L>) {
+    fn block_bytes(_: WeightType) -> usize {
+        const { WeightType::Q2_K.block_bytes() }
+    }
+    #[inline(always)]
+    fn decode<L: Lanes>(l: L, _: WeightType, rows: &RowBytes<'_>, sink: &mut impl GroupSink<L>) {
         let (two, four) = (l.splat8(3), l.splat8(15));
         unroll!(QUARTERS in [0 1 2 3] {
             const HALF: usize = QUARTERS / 2;
@@ -206,12 +221,15 @@ impl GroupDecode for Q2K {
 
 pub(crate) struct Iq4Xs;
 impl GroupDecode for Iq4Xs {
-    const TYPE: WeightType = WeightType::IQ4_XS;
     const PER_32: bool = true;
     const HAS_MIN: bool = false;
     const WIDE: bool = true;
     #[inline(always)]
-    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, sink: &mut impl GroupSink<L>) {
+    fn block_bytes(_: WeightType) -> usize {
+        const { WeightType::IQ4_XS.block_bytes() }
+    }
+    #[inline(always)]
+    fn decode<L: Lanes>(l: L, _: WeightType, rows: &RowBytes<'_>, sink: &mut impl GroupSink<L>) {
         const TABLE: [u8; 16] = super::block_decode::shifted(&IQ4_VALUES, 128);
         let four = l.splat8(15);
         unroll!(BLOCK in [0 1 2 3 4 5 6 7] {
@@ -239,19 +257,22 @@ impl GroupDecode for Iq4Xs {
 }
 
 /// Any type without minima, through the row-wise form of the formats crate: rows are unpacked one by one, then turned into lanes.
-pub(crate) struct RowWise<F>(PhantomData<F>);
+pub(crate) struct RowWise;
 
-impl<F: GroupFormat> GroupDecode for RowWise<F> {
-    const TYPE: WeightType = F::TYPE;
+impl GroupDecode for RowWise {
     const PER_32: bool = false;
     const HAS_MIN: bool = false;
     const WIDE: bool = true;
     #[inline(always)]
-    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, sink: &mut impl GroupSink<L>) {
-        const { assert!(!F::HAS_MIN, "the pairs are corrections here, not minima") };
+    fn block_bytes(ty: WeightType) -> usize {
+        ty.block_bytes()
+    }
+    #[inline(always)]
+    fn decode<L: Lanes>(l: L, ty: WeightType, rows: &RowBytes<'_>, sink: &mut impl GroupSink<L>) {
         let mut groups = [Group::ZERO; MAX_WIDTH];
         for (lane, group) in groups.iter_mut().enumerate().take(L::WIDTH) {
-            F::unpack(rows.row(lane), group);
+            // SAFETY: every `Lanes` of this machine family is proof of AVX2, FMA and F16C.
+            unsafe { unpack(ty, rows.row(lane), group) };
         }
         let groups = RowBytes::of_groups(&groups, rows);
         let sign = l.splat8(0x80);

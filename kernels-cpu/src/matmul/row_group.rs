@@ -1,10 +1,10 @@
 //! One 256-value group of a weight row in registers, for the products that read rows front to back.
 
+use super::unpack::unpack;
 use super::wide::Wide;
 use bloomery_formats::WeightType;
-use bloomery_formats::group_formats::{Group, GroupFormat};
+use bloomery_formats::group_formats::Group;
 use std::arch::x86_64::*;
-use std::marker::PhantomData;
 
 /// Groups of a row that are finished together, at most.
 pub(crate) const MOST_GROUPS: usize = 4;
@@ -19,9 +19,8 @@ pub(crate) struct Decoded<W: Wide> {
     pub(crate) pair: __m256i,
 }
 
-/// A 256-value type.
+/// A 256-value type, or several that share a form.
 pub(crate) trait RowGroup {
-    const TYPE: WeightType;
     /// Whether `pair` holds minima.
     const HAS_MIN: bool;
     /// Whether weights are signed (-127 to 127); else 0 to 63.
@@ -30,11 +29,13 @@ pub(crate) trait RowGroup {
     const PER_32: bool;
     /// What the f32 scales of a block are made of.
     type Floats: Copy + Default;
-    /// Decodes a block.
+    /// Bytes of a block of `ty`.
+    fn block_bytes(ty: WeightType) -> usize;
+    /// Decodes a block of `ty`.
     ///
     /// # Safety
-    /// The machine has AVX2 and the instruction set of `W`.
-    unsafe fn decode<W: Wide>(block: &[u8]) -> (Decoded<W>, Self::Floats);
+    /// The machine has AVX2, FMA, F16C and the instruction set of `W`.
+    unsafe fn decode<W: Wide>(ty: WeightType, block: &[u8]) -> (Decoded<W>, Self::Floats);
     /// The scales of four blocks, and those of their minima.
     ///
     /// # Safety
@@ -96,13 +97,16 @@ unsafe fn six_bits(block: &[u8]) -> (__m256i, __m256i) {
 
 pub(crate) struct Q4K;
 impl RowGroup for Q4K {
-    const TYPE: WeightType = WeightType::Q4_K;
     const HAS_MIN: bool = true;
     const SIGNED: bool = false;
     const PER_32: bool = true;
     type Floats = u32;
     #[inline(always)]
-    unsafe fn decode<W: Wide>(block: &[u8]) -> (Decoded<W>, u32) {
+    fn block_bytes(_: WeightType) -> usize {
+        const { WeightType::Q4_K.block_bytes() }
+    }
+    #[inline(always)]
+    unsafe fn decode<W: Wide>(_: WeightType, block: &[u8]) -> (Decoded<W>, u32) {
         let block = &block[..144];
         // SAFETY: register arithmetic of what the caller has; loads go through checked slices.
         unsafe {
@@ -126,13 +130,16 @@ impl RowGroup for Q4K {
 
 pub(crate) struct Q5K;
 impl RowGroup for Q5K {
-    const TYPE: WeightType = WeightType::Q5_K;
     const HAS_MIN: bool = true;
     const SIGNED: bool = false;
     const PER_32: bool = true;
     type Floats = u32;
     #[inline(always)]
-    unsafe fn decode<W: Wide>(block: &[u8]) -> (Decoded<W>, u32) {
+    fn block_bytes(_: WeightType) -> usize {
+        const { WeightType::Q5_K.block_bytes() }
+    }
+    #[inline(always)]
+    unsafe fn decode<W: Wide>(_: WeightType, block: &[u8]) -> (Decoded<W>, u32) {
         let block = &block[..176];
         // SAFETY: register arithmetic of what the caller has; loads go through checked slices.
         unsafe {
@@ -162,13 +169,16 @@ impl RowGroup for Q5K {
 
 pub(crate) struct Q6K;
 impl RowGroup for Q6K {
-    const TYPE: WeightType = WeightType::Q6_K;
     const HAS_MIN: bool = false;
     const SIGNED: bool = false;
     const PER_32: bool = false;
     type Floats = u32;
     #[inline(always)]
-    unsafe fn decode<W: Wide>(block: &[u8]) -> (Decoded<W>, u32) {
+    fn block_bytes(_: WeightType) -> usize {
+        const { WeightType::Q6_K.block_bytes() }
+    }
+    #[inline(always)]
+    unsafe fn decode<W: Wide>(_: WeightType, block: &[u8]) -> (Decoded<W>, u32) {
         let block = &block[..210];
         // SAFETY: register arithmetic of what the caller has; loads go through checked slices.
         unsafe {
@@ -203,37 +213,34 @@ impl RowGroup for Q6K {
     }
 }
 
-/// Types whose unpacking is a table's or a chain's: through the common form of the formats crate.
-pub(crate) struct Unpacked<F>(PhantomData<F>);
-impl<F: GroupFormat> RowGroup for Unpacked<F> {
-    const TYPE: WeightType = F::TYPE;
-    const HAS_MIN: bool = F::HAS_MIN;
+/// Types whose unpacking is a table's or a chain's.
+pub(crate) struct Unpacked;
+impl RowGroup for Unpacked {
+    const HAS_MIN: bool = false;
     const SIGNED: bool = true;
     const PER_32: bool = false;
-    type Floats = (f32, f32);
+    type Floats = f32;
     #[inline(always)]
-    unsafe fn decode<W: Wide>(block: &[u8]) -> (Decoded<W>, (f32, f32)) {
+    fn block_bytes(ty: WeightType) -> usize {
+        ty.block_bytes()
+    }
+    #[inline(always)]
+    unsafe fn decode<W: Wide>(ty: WeightType, block: &[u8]) -> (Decoded<W>, f32) {
         let mut group = Group::ZERO;
-        F::unpack(block, &mut group);
-        let mut pair = [0; 16];
-        if F::HAS_MIN {
-            pair = group.min;
-        }
-        // SAFETY: register arithmetic of what the caller has; the arrays have 64 bytes and sixteen i16.
+        // SAFETY: what the caller has; register arithmetic; the arrays have 64 bytes and sixteen i16.
         unsafe {
+            unpack(ty, block, &mut group);
             let mut q = [W::zero(); 4];
             for (q, quants) in q.iter_mut().zip(group.q.as_chunks().0) {
                 *q = W::load(quants);
             }
             let scale = _mm256_loadu_si256(group.scale.as_ptr().cast());
-            let pair = _mm256_loadu_si256(pair.as_ptr().cast());
-            (Decoded { q, scale, pair }, (group.d, group.dmin))
+            (Decoded { q, scale, pair: _mm256_setzero_si256() }, group.d)
         }
     }
     #[inline(always)]
-    unsafe fn floats(blocks: [(f32, f32); MOST_GROUPS]) -> (__m128, __m128) {
-        let [a, b, c, d] = blocks;
+    unsafe fn floats([a, b, c, d]: [f32; MOST_GROUPS]) -> (__m128, __m128) {
         // SAFETY: register arithmetic of what the caller has.
-        unsafe { (_mm_setr_ps(a.0, b.0, c.0, d.0), _mm_setr_ps(a.1, b.1, c.1, d.1)) }
+        unsafe { (_mm_setr_ps(a, b, c, d), _mm_setzero_ps()) }
     }
 }

@@ -99,15 +99,16 @@ pub(crate) use unroll;
 
 /// How a 256-value type becomes a tile.
 pub(crate) trait GroupDecode {
-    const TYPE: WeightType;
     /// Whether scales belong to 32 values, not 16.
     const PER_32: bool;
     /// Whether `pair` holds minima.
     const HAS_MIN: bool;
     /// Whether unsigned bytes exceed 128.
     const WIDE: bool;
-    /// `rows` holds one block of every row.
-    fn decode<L: Lanes>(l: L, rows: &RowBytes<'_>, sink: &mut impl GroupSink<L>);
+    /// Bytes of a block of `ty`.
+    fn block_bytes(ty: WeightType) -> usize;
+    /// `rows` holds one block of `ty` of every row.
+    fn decode<L: Lanes>(l: L, ty: WeightType, rows: &RowBytes<'_>, sink: &mut impl GroupSink<L>);
 }
 
 /// How eight blocks of a 32-value type become a tile.
