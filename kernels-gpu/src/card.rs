@@ -212,6 +212,10 @@ impl Machine for Card {
         self.info.processors
     }
 
+    fn shared_per_block(&self) -> u32 {
+        self.info.shared_per_block
+    }
+
     fn overlaps(&self) -> bool {
         self.overlaps
     }

@@ -35,6 +35,9 @@ pub trait Machine: Send {
     /// Multiprocessors: launches of fewer blocks leave some idle.
     fn processors(&self) -> u32;
 
+    /// Most shared memory of a block, bytes.
+    fn shared_per_block(&self) -> u32;
+
     /// Launches that may begin early do so; whether that is faster only a clock tells.
     fn overlaps(&self) -> bool {
         false

@@ -153,6 +153,10 @@ impl Machine for SimulatedGrid {
         4
     }
 
+    fn shared_per_block(&self) -> u32 {
+        227 << 10
+    }
+
     fn free_bytes(&self) -> Result<u64, GpuError> {
         Ok(self.ledger.free(1 << 40))
     }

@@ -91,6 +91,68 @@ unsafe extern "unadjusted" {
 #[derive(Clone, Copy)]
 struct Four(u32, u32, u32, u32);
 
+/// `c + a b` of f16 matrices `[16, 16]` and `[16, 8]`, spread over the lanes of a warp as `mma.m16n8k16` has them.
+/// The compiler does not know that lanes need each other here (its intrinsic takes operands that rustc cannot pass): every lane of the
+/// warp must come, on one way.
+#[inline(always)]
+pub fn mma_f16(c: [f32; 4], a: [u32; 4], b: [u32; 2]) -> [f32; 4] {
+    let [mut d0, mut d1, mut d2, mut d3] = c;
+    // SAFETY: registers only.
+    unsafe {
+        asm!("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {{{0}, {1}, {2}, {3}}}, {{{4}, {5}, {6}, {7}}}, {{{8}, {9}}}, {{{0}, {1}, {2}, {3}}};",
+            inout(reg32) d0, inout(reg32) d1, inout(reg32) d2, inout(reg32) d3,
+            in(reg32) a[0], in(reg32) a[1], in(reg32) a[2], in(reg32) a[3], in(reg32) b[0], in(reg32) b[1],
+            options(nomem, nostack))
+    };
+    [d0, d1, d2, d3]
+}
+/// Four 8x8 matrices of halves from shared memory, row `lane mod 8` of matrix `lane / 8` at this lane's address: the lane's two
+/// neighbours in row `lane / 4`.
+///
+/// # Safety
+/// The rows are there, and every lane of the warp comes here.
+#[inline(always)]
+pub unsafe fn matrices(at: u32) -> [u32; 4] {
+    let (a, b, c, d): (u32, u32, u32, u32);
+    // SAFETY: the caller's.
+    unsafe {
+        asm!("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{{}, {}, {}, {}}}, [{}];",
+            out(reg32) a, out(reg32) b, out(reg32) c, out(reg32) d, in(reg32) shared_start() + at, options(readonly, nostack))
+    };
+    [a, b, c, d]
+}
+/// The same, turned: the lane's two neighbours in column `lane / 4`.
+///
+/// # Safety
+/// The rows are there, and every lane of the warp comes here.
+#[inline(always)]
+pub unsafe fn matrices_turned(at: u32) -> [u32; 4] {
+    let (a, b, c, d): (u32, u32, u32, u32);
+    // SAFETY: the caller's.
+    unsafe {
+        asm!("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {{{}, {}, {}, {}}}, [{}];",
+            out(reg32) a, out(reg32) b, out(reg32) c, out(reg32) d, in(reg32) shared_start() + at, options(readonly, nostack))
+    };
+    [a, b, c, d]
+}
+/// Two halves that are nearest to these values, the first in the low bits.
+#[inline(always)]
+pub fn halves(low: f32, high: f32) -> u32 {
+    let d: u32;
+    // SAFETY: arithmetic.
+    unsafe {
+        asm!("cvt.rn.f16x2.f32 {}, {}, {};", out(reg32) d, in(reg32) high, in(reg32) low, options(pure, nomem, nostack))
+    };
+    d
+}
+/// A power of two, to about two units in the last place.
+#[inline(always)]
+pub fn exp2(x: f32) -> f32 {
+    let y: f32;
+    // SAFETY: arithmetic.
+    unsafe { asm!("ex2.approx.ftz.f32 {}, {};", out(reg32) y, in(reg32) x, options(pure, nomem, nostack)) };
+    y
+}
 /// `c + a b` of int8 matrices `[16, 32]` and `[32, 8]`, spread over the lanes of a warp as `mma.m16n8k32` has them.
 #[inline(always)]
 pub fn mma_s8(c: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4] {

@@ -38,6 +38,8 @@ struct Block {
 thread_local! {
     static LANE: Cell<*mut Lane> = const { Cell::new(std::ptr::null_mut()) };
     static BLOCK: Cell<*const Block> = const { Cell::new(std::ptr::null()) };
+    /// What the lanes of a warp show each other.
+    static BOARD: RefCell<Vec<[u32; 6]>> = const { RefCell::new(Vec::new()) };
     static STACKS: Cell<Vec<DefaultStack>> = const { Cell::new(Vec::new()) };
 }
 fn lane() -> &'static Lane {
@@ -219,6 +221,73 @@ pub fn mma_s8(mut c: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4] {
         }
     }
     c
+}
+/// Shows this lane's words to its warp, and what `read` makes of everybody's: `read(lane)` is what that lane showed.
+fn together<R>(words: [u32; 6], read: impl FnOnce(&dyn Fn(u32) -> [u32; 6]) -> R) -> R {
+    BOARD.with_borrow_mut(|board| {
+        board.resize(block().threads as usize, [0; 6]);
+        board[tid() as usize] = words;
+    });
+    ask(Op::Xor(0, 0));
+    let first = tid() & !31;
+    let result = read(&|lane| BOARD.with_borrow(|board| board[(first + lane) as usize]));
+    // Nobody shows anything else before all have read.
+    ask(Op::Xor(0, 0));
+    result
+}
+/// `c + a b` of f16 matrices `[16, 16]` and `[16, 8]`, spread over the lanes of a warp as `mma.m16n8k16` has them.
+pub fn mma_f16(c: [f32; 4], a: [u32; 4], b: [u32; 2]) -> [f32; 4] {
+    let value = |word: u32, i: u32| f64::from(half((word >> (16 * i)) as u16));
+    let (group, pair) = (tid() % 32 / 4, tid() % 4);
+    together([a[0], a[1], a[2], a[3], b[0], b[1]], |of| {
+        std::array::from_fn(|k| {
+            let (low, column) = (k / 2, 2 * pair + k as u32 % 2);
+            let products = (0..16u32).map(|i| {
+                let (high, lane, part) = (i / 8, i % 8 / 2, i % 2);
+                let x = of(4 * group + lane)[low + 2 * high as usize];
+                let y = of(4 * column + lane)[4 + high as usize];
+                value(x, part) * value(y, part)
+            });
+            (f64::from(c[k]) + products.sum::<f64>()) as f32
+        })
+    })
+}
+/// Four 8x8 matrices of halves from shared memory, row `lane mod 8` of matrix `lane / 8` at this lane's address: the lane's two
+/// neighbours in row `lane / 4`.
+///
+/// # Safety
+/// The rows are there.
+pub unsafe fn matrices(at: u32) -> [u32; 4] {
+    let _ = shared_at(at, 16);
+    let (row, column) = (tid() % 32 / 4, tid() % 4);
+    together([at, 0, 0, 0, 0, 0], |of| {
+        // SAFETY: every lane checked its row.
+        std::array::from_fn(|m| unsafe { shared4(of(8 * m as u32 + row)[0] + 4 * column) })
+    })
+}
+/// The same, turned: the lane's two neighbours in column `lane / 4`.
+///
+/// # Safety
+/// The rows are there.
+pub unsafe fn matrices_turned(at: u32) -> [u32; 4] {
+    let _ = shared_at(at, 16);
+    let (column, row) = (tid() % 32 / 4, tid() % 4 * 2);
+    together([at, 0, 0, 0, 0, 0], |of| {
+        std::array::from_fn(|m| {
+            // SAFETY: every lane checked its row.
+            let value = |row| u32::from(unsafe { shared2(of(8 * m as u32 + row)[0] + 2 * column) });
+            value(row) | value(row + 1) << 16
+        })
+    })
+}
+/// Two halves that are nearest to these values, the first in the low bits.
+pub fn halves(low: f32, high: f32) -> u32 {
+    use bloomery_formats::half::f32_to_f16;
+    u32::from(f32_to_f16(low)) | u32::from(f32_to_f16(high)) << 16
+}
+/// A power of two, to about two units in the last place.
+pub fn exp2(x: f32) -> f32 {
+    x.exp2()
 }
 /// Asks for the line of global memory at an address, without waiting.
 ///

@@ -7,6 +7,7 @@
 mod attention;
 mod experts;
 mod few;
+mod flash;
 mod linear;
 mod many;
 mod rows;
@@ -24,6 +25,7 @@ use crate::cpu::weights::{TensorRef, WeightSource};
 use bloomery_formats::ActivationKind;
 use bloomery_kernels_gpu::layout::Quantized;
 use bloomery_kernels_gpu::{Argument, Buffer, Command, GpuError, Launch, Machine};
+use few::attention::Rows;
 use rows::RowJob;
 
 /// Steps of at most so many rows are bound by memory. Projections take eight rows at a time.
@@ -74,7 +76,12 @@ pub(crate) struct Emitter<'a> {
     pub input: StepInput,
     pub table_pages: usize,
     pub max_tokens: usize,
+    /// Sequences that a step may hold.
+    pub sequences: usize,
     pub rows: usize,
+    /// Rows that want results.
+    pub wanted: usize,
+    /// Those that are computed behind the tail.
     pub tail: usize,
     pub out: Emitted,
 }
@@ -164,8 +171,9 @@ impl Emitter<'_> {
                 self.prepare(index, rows, &[changed], &[])
             }
             Work::Attend { q, out, of } => match phase {
-                Phase::Few => self.few_attend(index, (rows, 0..rows), (*q, *out), of, true, &[]),
-                Phase::Many => self.many_attend(index, rows, *q, *out, of),
+                _ if self.has_flash(of) => self.prompt_attend(index, rows, *q, *out, of),
+                Phase::Few => self.few_attend(index, Rows::all(rows), (*q, *out), of, true, &[]),
+                Phase::Many => self.attend(index, rows, *q, *out, of),
             },
             Work::Route { logits, of, ids, weights } => {
                 let arguments = vec![

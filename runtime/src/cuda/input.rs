@@ -12,6 +12,8 @@ use std::ops::Range;
 
 /// Words in front of the rows: rows, rows that want results, groups, nothing.
 const HEAD: usize = 4;
+/// Words of a row.
+const PER_ROW: usize = 5;
 /// Words of a group: first row, rows, position of the first, page table.
 const GROUP: usize = 4;
 
@@ -28,6 +30,12 @@ pub(crate) struct StepInput {
     pub tail: Buffer,
     /// `[tables, pages of a table]`.
     pub tables: Buffer,
+    /// `[rows]`: 1 for rows that want results.
+    pub wants: Buffer,
+    /// Numbers of rows, rows that want results, groups.
+    pub counts: Buffer,
+    /// `[rows]`, as many as there are groups of them written: first row, rows, position of the first, page table.
+    pub groups: Buffer,
     /// Everything but the tables.
     pub packed: Buffer,
 }
@@ -77,6 +85,9 @@ impl InputBlock {
             positions: words(HEAD + rows, rows)?,
             table_of_row: words(HEAD + 2 * rows, rows)?,
             tail: words(HEAD + 3 * rows, rows)?,
+            wants: words(HEAD + 4 * rows, rows)?,
+            counts: words(0, HEAD)?,
+            groups: words(HEAD + PER_ROW * rows, GROUP * rows)?,
             tables: words(packed_words(self.max_rows), self.tables * self.table_pages)?,
             packed: words(0, packed_words(rows))?,
         })
@@ -121,7 +132,7 @@ impl InputBlock {
         let words: &mut [u32] = bytemuck::cast_slice_mut(bytes);
         let (packed, rest) = words.split_at_mut(start);
         packed[..HEAD].copy_from_slice(&[rows as u32, admitted.tail.len() as u32, tables.len() as u32, 0]);
-        let (row_words, groups) = packed[HEAD..].split_at_mut(4 * rows);
+        let (row_words, groups) = packed[HEAD..].split_at_mut(PER_ROW * rows);
         row_words[..rows].copy_from_slice(&admitted.tokens);
         for (to, from) in row_words[rows..2 * rows].iter_mut().zip(&admitted.positions) {
             *to = *from as u32;
@@ -130,10 +141,12 @@ impl InputBlock {
             let of_rows = &mut row_words[2 * rows..3 * rows];
             of_rows[group.first_row..group.first_row + group.rows].fill(*table as u32);
         }
-        let tail = &mut row_words[3 * rows..];
+        let (tail, wants) = row_words[3 * rows..].split_at_mut(rows);
         tail.fill(0);
+        wants.fill(0);
         for (to, from) in tail.iter_mut().zip(&admitted.tail) {
             *to = *from as u32;
+            wants[*from] = 1;
         }
         let groups = groups.as_chunks_mut::<GROUP>().0;
         for ((to, group), table) in groups.iter_mut().zip(&admitted.groups).zip(&tables) {
@@ -206,5 +219,5 @@ impl InputBlock {
 }
 
 fn packed_words(rows: usize) -> usize {
-    HEAD + (4 + GROUP) * rows
+    HEAD + (PER_ROW + GROUP) * rows
 }

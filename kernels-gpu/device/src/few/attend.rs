@@ -197,6 +197,7 @@ unsafe fn gather<K: Cache, const C: usize>(
 }
 
 /// Grid: x rows, y key heads times parts of their query heads, z spans by turns. `partial` is `[rows, heads, spans, 2 + value]`.
+/// `list` names the rows; null for all of them.
 /// `tile` pages of keys and values are in shared memory at a time; `C` times 128 channels cover a value.
 ///
 /// # Safety
@@ -205,6 +206,7 @@ unsafe fn gather<K: Cache, const C: usize>(
 pub unsafe fn attend_few<const C: usize>(
     place: Place,
     shape: Shape,
+    list: *const u32,
     q: *const f32,
     partial: *mut f32,
     spans: u32,
@@ -212,7 +214,8 @@ pub unsafe fn attend_few<const C: usize>(
     tile: u32,
 ) {
     wait_for_launches();
-    let (row, warp, lane) = (ctaid_x(), tid() >> 5, tid() & 31);
+    let (slot, warp, lane) = (ctaid_x(), tid() >> 5, tid() & 31);
+    let row = if list.is_null() { slot } else { *list.add(slot as usize) };
     let group = div(shape.heads, shape.kv_heads);
     let parts = group.div_ceil(HEADS);
     let kv = div(ctaid_y(), parts);
@@ -394,7 +397,7 @@ pub unsafe fn attend_few<const C: usize>(
 
         if warp < heads && lane == 0 {
             let to = partial
-                .add((((row * shape.heads + first_head + warp) * spans + n) * (2 + shape.value)) as usize);
+                .add((((slot * shape.heads + first_head + warp) * spans + n) * (2 + shape.value)) as usize);
             *to = highest;
             *to.add(1) = sum;
         }
@@ -403,7 +406,7 @@ pub unsafe fn attend_few<const C: usize>(
             let head = set * 4 + h;
             if head < heads {
                 let to = partial.add(
-                    (((row * shape.heads + first_head + head) * spans + n) * (2 + shape.value) + 2) as usize,
+                    (((slot * shape.heads + first_head + head) * spans + n) * (2 + shape.value) + 2) as usize,
                 );
                 let mut i = 0;
                 while i < C {

@@ -11,13 +11,15 @@ pub const TURN: u32 = 64;
 /// Threads of a block, and its channels.
 pub const THREADS: u32 = 256;
 
-/// Grid: x 256 channels each, y rows. `partial` is `[rows, heads, spans, 2 + value]`; every target may be null.
+/// Grid: x 256 channels each, y rows. `partial` is `[rows, heads, spans, 2 + value]`; every target may be null. `list` names
+/// the rows; null for all of them.
 ///
 /// # Safety
 /// Every pointer leads to what the shapes say; shared memory holds 256 values and four times `TURN` of every head that a block meets.
 #[inline(always)]
 pub unsafe fn merge_few(
     positions: *const u32,
+    list: *const u32,
     heads: u32,
     value: u32,
     window: u32,
@@ -34,7 +36,8 @@ pub unsafe fn merge_few(
     sums32: *mut i16,
 ) {
     wait_for_launches();
-    let (row, first_channel, t) = (ctaid_y(), ctaid_x() * THREADS, tid());
+    let (slot, first_channel, t) = (ctaid_y(), ctaid_x() * THREADS, tid());
+    let row = if list.is_null() { slot } else { *list.add(slot as usize) };
     let width = heads * value;
     let channel = first_channel + t;
     let there = channel < width;
@@ -63,7 +66,7 @@ pub unsafe fn merge_few(
         while i < met * n {
             let h = div(i, n);
             let k = i - h * n;
-            let from = partial.add((((row * heads + first_head + h) * spans + base + k) * step) as usize);
+            let from = partial.add((((slot * heads + first_head + h) * spans + base + k) * step) as usize);
             *maxima.add((h * TURN + k) as usize) = *from;
             *sums_there.add((h * TURN + k) as usize) = *from.add(1);
             i += THREADS;
@@ -96,7 +99,7 @@ pub unsafe fn merge_few(
             i += THREADS;
         }
         sync();
-        let from = partial.add((((row * heads + head) * spans + base) * step + 2 + c) as usize);
+        let from = partial.add((((slot * heads + head) * spans + base) * step + 2 + c) as usize);
         let at = mine * TURN;
         let mut k = 0;
         while k < n {

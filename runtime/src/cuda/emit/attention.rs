@@ -1,5 +1,6 @@
 //! What stands before attention, and attention.
 
+use super::few::attention::Rows;
 use super::work::SPREAD_ROWS;
 use super::{Emitter, Label, Result};
 use crate::cpu::step::{Appended, AppendedFrom, AttendOf, Changed, NormOf, Slot};
@@ -124,8 +125,8 @@ impl Emitter<'_> {
         let shares = of.heads >= 2 * of.kv_heads;
         let Some(size) = size.filter(|_| rows > 2 * SPREAD_ROWS && !shares) else {
             for first in (0..rows).step_by(SPREAD_ROWS) {
-                let part = first..rows.min(first + SPREAD_ROWS);
-                self.few_attend(index, (rows, part), (q, out), of, true, &[])?;
+                let part = Rows { all: rows, part: first..rows.min(first + SPREAD_ROWS), list: false };
+                self.few_attend(index, part, (q, out), of, true, &[])?;
             }
             return Ok(());
         };

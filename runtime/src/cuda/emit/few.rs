@@ -1,7 +1,7 @@
 //! Steps of few rows (generation): every weight is read once for all rows, in as few launches as possible. What has no kernel here
 //! falls back to the launches of the operators themselves.
 
-mod attention;
+pub(super) mod attention;
 mod experts;
 mod linear;
 
@@ -10,6 +10,7 @@ use super::rows::{Pointwise, number};
 use super::{Emitter, Result};
 use crate::cpu::step::{Item, Slot, Step, Work};
 use crate::cpu::weights::TensorRef;
+use attention::Rows;
 use linear::{MOST_MATRICES, NORMED_ROWS, Normed, Source, Target};
 
 impl Emitter<'_> {
@@ -30,6 +31,9 @@ impl Emitter<'_> {
     fn joined_attend(&mut self, index: usize, rows: usize, steps: &[Step]) -> Result<bool> {
         let [first, rest @ ..] = steps else { return Ok(false) };
         let Work::Attend { q, out, of } = &first.work else { return Ok(false) };
+        if self.has_flash(of) {
+            return Ok(false);
+        }
         let quantized: Vec<Slot> = rest
             .iter()
             .filter_map(|step| match &step.work {
@@ -38,7 +42,7 @@ impl Emitter<'_> {
             })
             .collect();
         let keep = self.joins.read_from(*out, index + steps.len());
-        self.few_attend(index as u32, (rows, 0..rows), (*q, *out), of, keep, &quantized)?;
+        self.few_attend(index as u32, Rows::all(rows), (*q, *out), of, keep, &quantized)?;
         Ok(true)
     }
 

@@ -3,7 +3,7 @@
 use super::linear::{Chosen, Product};
 use super::work::{ExpertWork, most_tiles};
 use super::{Emitter, Label, Result};
-use crate::cpu::step::{AttendOf, Item, Slot, Work};
+use crate::cpu::step::{Item, Slot, Work};
 use bloomery_kernels_gpu::{Argument, Buffer};
 
 /// Rows of activations and of weights of a block, and its threads, as the kernels have them.
@@ -42,17 +42,6 @@ impl Emitter<'_> {
 
     pub(super) fn many_gate_up(&mut self, index: u32, rows: usize, work: &Work) -> Result<()> {
         self.gate_up(index, rows, work)
-    }
-
-    pub(super) fn many_attend(
-        &mut self,
-        index: u32,
-        rows: usize,
-        q: Slot,
-        out: Slot,
-        of: &AttendOf,
-    ) -> Result<()> {
-        self.attend(index, rows, q, out, of)
     }
 
     pub(super) fn many_experts(&mut self, index: u32, rows: usize, work: &Work) -> Result<()> {

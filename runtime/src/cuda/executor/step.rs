@@ -18,11 +18,12 @@ pub(in super::super) fn apart(commands: &mut [Command]) {
 }
 
 impl CudaExecutor {
-    /// The launches of a range of steps for this size, with what each is for.
+    /// The launches of a range of steps for this size, with what each is for. Of the `wanted` rows that want results, a turn's are
+    /// computed behind the tail.
     pub(super) fn emit(
         &mut self,
         rows: usize,
-        tail: usize,
+        wanted: usize,
         range: Range<usize>,
     ) -> Result<Emitted, GpuError> {
         let mut emitter = Emitter {
@@ -35,9 +36,11 @@ impl CudaExecutor {
             buffers: &self.buffers,
             source: &*self.source,
             max_tokens: self.shape.max_tokens,
+            sequences: self.input.tables(),
             table_pages: self.input.table_pages(),
             rows,
-            tail,
+            wanted,
+            tail: wanted.min(self.max_tail),
             out: Emitted::default(),
         };
         emitter.steps(range)?;
@@ -45,9 +48,9 @@ impl CudaExecutor {
     }
 
     /// Everything of a step that does not change while its size stays: the copies up and down stand at its ends.
-    pub(super) fn commands(&mut self, rows: usize, tail: usize) -> Result<Vec<Command>, GpuError> {
+    pub(super) fn commands(&mut self, rows: usize, wanted: usize) -> Result<Vec<Command>, GpuError> {
         let mut commands = vec![self.input.upload(rows)?];
-        commands.extend(self.emit(rows, tail, 0..self.lowered.steps.len())?.commands);
+        commands.extend(self.emit(rows, wanted, 0..self.lowered.steps.len())?.commands);
         commands.push(self.buffers.send_report());
         Ok(commands)
     }
@@ -61,17 +64,17 @@ impl CudaExecutor {
         let pages = |id| sequences.get(&id).map(|sequence| &sequence.pages[..]);
         self.input.fill(&mut *self.machine, &self.admitted, pages, &mut commands)?;
         self.machine.run(&commands)?;
-        let (rows, tail) = (self.admitted.tokens.len(), self.admitted.tail.len().min(self.max_tail));
+        let (rows, wanted) = (self.admitted.tokens.len(), self.admitted.tail.len());
         if rows > self.max_recorded {
-            let commands = self.commands(rows, tail)?;
+            let commands = self.commands(rows, wanted)?;
             return self.machine.run(&commands);
         }
-        let recording = match self.recordings.get(&(rows, tail)) {
+        let recording = match self.recordings.get(&(rows, wanted)) {
             Some(known) => *known,
             None => {
-                let commands = self.commands(rows, tail)?;
+                let commands = self.commands(rows, wanted)?;
                 let recording = self.record(commands)?;
-                self.recordings.insert((rows, tail), recording);
+                self.recordings.insert((rows, wanted), recording);
                 recording
             }
         };

@@ -18,12 +18,28 @@ const MOST_SHARED: usize = 80 << 10;
 /// Blocks a multiprocessor should have to choose from.
 const BLOCKS: usize = 3;
 
+/// Which rows of a step.
+pub(in super::super) struct Rows {
+    /// Rows of the step.
+    pub all: usize,
+    /// Those meant.
+    pub part: Range<usize>,
+    /// `part` counts the rows that want results.
+    pub list: bool,
+}
+
+impl Rows {
+    pub fn all(rows: usize) -> Rows {
+        Rows { all: rows, part: 0..rows, list: false }
+    }
+}
+
 impl Emitter<'_> {
-    /// Rows `part` of `rows`, at most [`SPREAD_ROWS`](super::super::work::SPREAD_ROWS). `keep`: somebody reads the result itself, not only its quantised forms.
+    /// Some rows, at most [`SPREAD_ROWS`](super::super::work::SPREAD_ROWS). `keep`: somebody reads the result itself, not only its quantised forms.
     pub(in super::super) fn few_attend(
         &mut self,
         index: u32,
-        (all, part): (usize, Range<usize>),
+        Rows { all, part, list }: Rows,
         (q, out): (Slot, Slot),
         of: &AttendOf,
         keep: bool,
@@ -31,9 +47,15 @@ impl Emitter<'_> {
     ) -> Result<()> {
         let b = self.buffers;
         let rows = part.len();
+        let list = match list {
+            true => Some(self.input.tail.part(4 * part.start as u64, 4 * rows as u64)?),
+            false => None,
+        };
+        // Rows of a list are counted from the step's first.
+        let (first, count) = if list.is_some() { (0, all) } else { (part.start, rows) };
         let rows_of = |slot: Slot, width: usize| {
             let bytes = |rows: usize| 4 * (rows * width) as u64;
-            b.rows_of(slot, all, width)?.part(bytes(part.start), bytes(rows))
+            b.rows_of(slot, all, width)?.part(bytes(first), bytes(count))
         };
         let (keys, values) = (b.sizes().part(of.keys), b.sizes().part(of.values));
         let spans = self.max_tokens.div_ceil(SPAN_TOKENS);
@@ -58,7 +80,7 @@ impl Emitter<'_> {
         let processors = self.machine.processors() as usize;
         let turns = (BLOCKS * processors).div_ceil(rows * parts).clamp(1, spans);
 
-        let mut arguments = self.place(part.start);
+        let mut arguments = self.place(first);
         arguments.extend([
             Argument::U32(of.heads as u32),
             Argument::U32(of.kv_heads as u32),
@@ -71,6 +93,7 @@ impl Emitter<'_> {
             cache_number(keys.1.cache).into(),
             Argument::U32(values.0 as u32),
             cache_number(values.1.cache).into(),
+            list.into(),
             rows_of(q, of.heads * of.key)?.into(),
             b.work.into(),
             Argument::U32(spans as u32),
@@ -85,9 +108,10 @@ impl Emitter<'_> {
         let find = |kind| targets.iter().find(|(_, k)| *k == kind).map(|(arrays, _)| *arrays);
         let plain = find(ActivationKind::F32).map(|arrays| arrays.quants);
         let result = rows_of(out, of.heads * of.value)?;
-        let positions = self.input.positions.part(4 * part.start as u64, 4 * rows as u64)?;
+        let positions = self.input.positions.part(4 * first as u64, 4 * count as u64)?;
         let mut arguments: Vec<Argument> = vec![
             positions.into(),
+            list.into(),
             Argument::U32(of.heads as u32),
             Argument::U32(of.value as u32),
             Argument::U32(of.window.unwrap_or(0) as u32),
