@@ -9,6 +9,7 @@ use crate::few::stage::Input;
 use crate::gemv::{BF16, Block32, F16, F32, Floats, Groups, Q4K, Q6K, Q80, embed::embed, gemv};
 use crate::heads::{Part, Place, heads};
 use crate::many::flash::{Prompts, flash};
+use crate::many::floats::floats;
 use crate::many::gemm::{Rows, gemm};
 use crate::many::{sort::sort, tiles};
 use crate::route::route;
@@ -180,5 +181,6 @@ entries! {
     fn flash_96(positions: *const u32, table_of_row: *const u32, tables: *const u32, table_pages: u32, store: *mut u8, page_bytes: u64, heads: u32, kv_heads: u32, key: u32, value: u32, scale: f32, softcap: f32, window: u32, keys_at: u32, keys: u32, values_at: u32, values: u32, sinks: *const f32, counts: *const u32, groups: *const u32, wants: *const u32, q: *const f32, out: *mut f32) { flash::<6>(Place { positions, table_of_row, tables, table_pages, store, page_bytes }, Shape { heads, kv_heads, key, value, scale, softcap, window, keys_at, keys, values_at, values }, sinks, Prompts { counts, groups, wants }, q, out) }
     fn flash_128(positions: *const u32, table_of_row: *const u32, tables: *const u32, table_pages: u32, store: *mut u8, page_bytes: u64, heads: u32, kv_heads: u32, key: u32, value: u32, scale: f32, softcap: f32, window: u32, keys_at: u32, keys: u32, values_at: u32, values: u32, sinks: *const f32, counts: *const u32, groups: *const u32, wants: *const u32, q: *const f32, out: *mut f32) { flash::<8>(Place { positions, table_of_row, tables, table_pages, store, page_bytes }, Shape { heads, kv_heads, key, value, scale, softcap, window, keys_at, keys, values_at, values }, sinks, Prompts { counts, groups, wants }, q, out) }
     fn flash_192(positions: *const u32, table_of_row: *const u32, tables: *const u32, table_pages: u32, store: *mut u8, page_bytes: u64, heads: u32, kv_heads: u32, key: u32, value: u32, scale: f32, softcap: f32, window: u32, keys_at: u32, keys: u32, values_at: u32, values: u32, sinks: *const f32, counts: *const u32, groups: *const u32, wants: *const u32, q: *const f32, out: *mut f32) { flash::<12>(Place { positions, table_of_row, tables, table_pages, store, page_bytes }, Shape { heads, kv_heads, key, value, scale, softcap, window, keys_at, keys, values_at, values }, sinks, Prompts { counts, groups, wants }, q, out) }
+    fn gemm_f32(w: *const u8, n: u32, cols: u32, x: *const u8, rows: u32, bias: *const f32, residual: *const f32, out: *mut f32) { floats(w, n, cols, x, rows, bias, residual, out) }
     fn sort_experts(ids: *const u32, slots: u32, experts: u32, order: *mut u32, tiles: *mut u32, most: u32) { sort(ids, slots, experts, order, tiles, most) }
 }

@@ -78,7 +78,12 @@ pub unsafe fn heads(place: Place, q: Part, k: Part, v: Part) {
     };
     let (warp, lane, row) = (tid() >> 5, tid() & 31, ctaid_y());
     let head = part.head;
-    let number = ctaid_x() * (ntid() >> 5) + warp;
+    let first_number = ctaid_x() * (ntid() >> 5);
+    // Parts have different numbers of heads.
+    if first_number * head >= part.width || part.x.is_null() {
+        return;
+    }
+    let number = first_number + warp;
     let active = head > 0 && number * head < part.width && !part.x.is_null();
     let values = shared().cast::<f32>().add(warp as usize * 512);
     let x = part.x.add(row as usize * part.width as usize + (number * head) as usize);

@@ -41,6 +41,8 @@ pub use many::flash::{
     KEYS as FLASH_KEYS, ROWS as FLASH_ROWS, THREADS as FLASH_THREADS, shared_bytes as flash_shared,
 };
 #[cfg(not(target_arch = "nvptx64"))]
+pub use many::floats::{SHARED as FLOATS_SHARED, THREADS as FLOATS_THREADS, TILE as FLOATS_TILE};
+#[cfg(not(target_arch = "nvptx64"))]
 pub use many::gemm::{THREADS as GEMM_THREADS, TILE_COLUMNS, TILE_ROWS, shared_bytes as gemm_shared};
 
 #[cfg(target_arch = "nvptx64")]

@@ -8,6 +8,7 @@ mod attention;
 mod experts;
 mod few;
 mod flash;
+mod floats;
 mod linear;
 mod many;
 mod rows;

@@ -111,12 +111,28 @@ impl Keys {
         width: u32,
     ) {
         let pieces = 2 * V as u32;
+        let first = tile * KEYS;
+        if first >= self.oldest && first + KEYS - 1 <= self.last {
+            // All of it, as nearly always.
+            let (near, far) =
+                (self.place.at(pages[0]).add(from as usize), self.place.at(pages[1]).add(from as usize));
+            let mut i = tid();
+            while i < KEYS * pieces {
+                let token = i / pieces;
+                let piece = 16 * (i - token * pieces);
+                let page = if token < 32 { near } else { far };
+                let at = (token & 31) * 2 * width + piece;
+                copy16(to + token * step(16 * V as u32) + piece, page.add(at as usize) as *const u8);
+                i += THREADS;
+            }
+            return;
+        }
         let mut i = tid();
         while i < KEYS * pieces {
             let token = i / pieces;
             let piece = 16 * (i - token * pieces);
             let to = to + token * step(16 * V as u32) + piece;
-            let position = tile * KEYS + token;
+            let position = first + token;
             if position <= self.last && position >= self.oldest {
                 let page = self.place.at(if token < 32 { pages[0] } else { pages[1] });
                 let at = from + (token & 31) * 2 * width + piece;
@@ -258,13 +274,26 @@ unsafe fn gather<const V: usize>(
     ];
     let at = values + (lane & 15) * step(16 * V as u32) + 16 * (lane >> 4);
     let mut n = 0;
-    while n < V {
+    // Two at a time: products that wait for each other stand apart.
+    while n + 1 < V {
+        let v = matrices_turned(at + 32 * n as u32);
+        let u = matrices_turned(at + 32 * n as u32 + 32);
+        sums[n][0] = mma_f16(sums[n][0], whole, [v[0], v[1]]);
+        sums[n][1] = mma_f16(sums[n][1], whole, [v[2], v[3]]);
+        sums[n + 1][0] = mma_f16(sums[n + 1][0], whole, [u[0], u[1]]);
+        sums[n + 1][1] = mma_f16(sums[n + 1][1], whole, [u[2], u[3]]);
+        sums[n][0] = mma_f16(sums[n][0], left, [v[0], v[1]]);
+        sums[n][1] = mma_f16(sums[n][1], left, [v[2], v[3]]);
+        sums[n + 1][0] = mma_f16(sums[n + 1][0], left, [u[0], u[1]]);
+        sums[n + 1][1] = mma_f16(sums[n + 1][1], left, [u[2], u[3]]);
+        n += 2;
+    }
+    if n < V {
         let v = matrices_turned(at + 32 * n as u32);
         sums[n][0] = mma_f16(sums[n][0], whole, [v[0], v[1]]);
         sums[n][1] = mma_f16(sums[n][1], whole, [v[2], v[3]]);
         sums[n][0] = mma_f16(sums[n][0], left, [v[0], v[1]]);
         sums[n][1] = mma_f16(sums[n][1], left, [v[2], v[3]]);
-        n += 1;
     }
 }
 

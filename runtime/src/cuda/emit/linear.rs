@@ -133,6 +133,9 @@ impl Emitter<'_> {
         if p.rows > FEW_ROWS * used && ids.is_none() == grouped.is_none() && gemm_step(&ty).is_some() {
             return self.gemm(operator, index, &p);
         }
+        if p.rows > FEW_ROWS && self.has_floats(&p, &ty) {
+            return self.floats(operator, index, &p);
+        }
         let of_expert = |rows: usize| if ids.is_some() { rows / experts.max(1) } else { rows };
         let n = of_expert(p.weight.rows);
         debug_assert_eq!(self.source.shape(p.weight.tensor).0.activation_kind(), Some(p.kind));

@@ -1,6 +1,6 @@
 //! Row-wise and point-wise launches.
 
-use super::{Emitter, Label, Result};
+use super::{Emitter, FEW_ROWS, Label, Result};
 use crate::cpu::step::{NormOf, Slot, Vector, Work};
 use bloomery_formats::ActivationKind;
 use bloomery_kernels_cpu::pointwise::{Function, GateLimits};
@@ -158,7 +158,9 @@ impl Emitter<'_> {
         let groups = job.width.div_ceil(group.max(1));
         let shared = 4 * (job.width.next_multiple_of(4) + groups + 4) as u32;
         let label = Label { operator, step: index, bytes: 0 };
-        self.launch("row_quantize", [rows as u32, 1, 1], 256, shared, arguments, label)
+        // A warp quantises a group of 256; where rows are few, idle warps cost nothing and help with the rest.
+        let threads = if rows > FEW_ROWS { 32 * job.width.div_ceil(256).clamp(2, 8) as u32 } else { 256 };
+        self.launch("row_quantize", [rows as u32, 1, 1], threads, shared, arguments, label)
     }
 
     pub(super) fn pointwise(
