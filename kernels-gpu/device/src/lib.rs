@@ -44,6 +44,8 @@ pub use many::flash::{
 pub use many::floats::{SHARED as FLOATS_SHARED, THREADS as FLOATS_THREADS, TILE as FLOATS_TILE};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use many::gemm::{THREADS as GEMM_THREADS, TILE_COLUMNS, TILE_ROWS, shared_bytes as gemm_shared};
+#[cfg(not(target_arch = "nvptx64"))]
+pub use many::sort::{SHARED as SORT_SHARED, THREADS as SORT_THREADS};
 
 #[cfg(target_arch = "nvptx64")]
 #[panic_handler]

@@ -1,6 +1,8 @@
 //! Tensor-core products on the simulated grid: the bits of the row-by-row kernels, dense and sorted by expert.
 
-use bloomery_kernels_device::{GEMM_THREADS, TILE_COLUMNS, TILE_ROWS, gemm_shared, run_entry};
+use bloomery_kernels_device::{
+    GEMM_THREADS, SORT_SHARED, SORT_THREADS, TILE_COLUMNS, TILE_ROWS, gemm_shared, run_entry,
+};
 
 struct Random(u64);
 impl Random {
@@ -104,6 +106,7 @@ fn experts_rows_are_sorted_and_multiplied_with_their_own_weights() {
             _ => 3,
         })
         .collect();
+    let chosen = ids.clone();
     ids.extend([0; 4]);
     let ids = aligned(&ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<_>>());
     let most = slots.div_ceil(TILE_ROWS as usize) + experts;
@@ -111,12 +114,22 @@ fn experts_rows_are_sorted_and_multiplied_with_their_own_weights() {
     let words = [
         ids.as_ptr() as u64,
         slots as u64,
-        experts as u64,
         order.as_mut_ptr() as u64,
         tiles.as_mut_ptr() as u64,
         most as u64,
     ];
-    call("sort_experts", [1, 1, 1], 64, 4 * experts as u32, &words);
+    call("sort_experts", [experts as u32, 1, 1], SORT_THREADS, SORT_SHARED, &words);
+    // Every slot is in one tile of its expert, in order; tiles that hold nothing are zeros.
+    let mut in_tiles = Vec::new();
+    for tile in tiles.chunks_exact(3).filter(|tile| **tile != [0; 3]) {
+        let [expert, first, end] = *tile else { unreachable!() };
+        assert!(first < end && end - first <= TILE_ROWS);
+        let part = &order[first as usize..end as usize];
+        assert!(part.iter().all(|slot| chosen[*slot as usize] == expert));
+        assert!(part.is_sorted());
+        in_tiles.extend_from_slice(part);
+    }
+    assert_eq!(in_tiles, order);
     let mut all = order.clone();
     all.sort_unstable();
     assert!(all.iter().enumerate().all(|(i, slot)| *slot == i as u32), "every slot once");

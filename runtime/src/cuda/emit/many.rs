@@ -61,17 +61,10 @@ impl Emitter<'_> {
         let most = most_tiles(slots, experts);
         let order = work.part(places.order, 4 * slots as u64)?;
         let tiles = work.part(places.tiles, 12 * most as u64)?;
-        let arguments = vec![
-            ids.into(),
-            (slots as u32).into(),
-            (experts as u32).into(),
-            order.into(),
-            tiles.into(),
-            Argument::U32(most as u32),
-        ];
+        let arguments =
+            vec![ids.into(), (slots as u32).into(), order.into(), tiles.into(), Argument::U32(most as u32)];
         let label = Label { operator: "sort by expert", step: index, bytes: 0 };
-        let threads = experts.next_multiple_of(32).clamp(32, 1024) as u32;
-        self.launch("sort_experts", [1, 1, 1], threads, 4 * experts as u32, arguments, label)?;
+        self.launch("sort_experts", [experts as u32, 1, 1], 256, 64, arguments, label)?;
         Ok(Grouped { order, tiles, most })
     }
 
