@@ -5,6 +5,7 @@
 //! triple at once; the reference backend runs what this one lacks.
 
 pub(crate) mod admit;
+mod draft;
 mod execute;
 pub(crate) mod executor;
 pub(crate) mod fixed;
@@ -42,10 +43,12 @@ pub struct CpuOptions {
     pub cache_value: CacheType,
     /// Join neighbouring operators. Without it every named result can be traced; the bits are the same.
     pub fuse: bool,
+    /// Run the program's next-token block, where it has one that can be run.
+    pub draft: bool,
 }
 
 impl Default for CpuOptions {
-    /// One sequence of 4096 tokens in f16, steps of 512 rows, fused.
+    /// One sequence of 4096 tokens in f16, steps of 512 rows, fused, without drafts.
     fn default() -> Self {
         CpuOptions {
             threads: None,
@@ -55,6 +58,7 @@ impl Default for CpuOptions {
             cache_key: CacheType::F16,
             cache_value: CacheType::F16,
             fuse: true,
+            draft: false,
         }
     }
 }

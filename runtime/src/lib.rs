@@ -11,6 +11,7 @@ pub mod cuda;
 pub mod engine;
 pub mod executor;
 pub mod model;
+mod next_token;
 pub mod reference;
 pub mod request;
 pub mod slot_file;

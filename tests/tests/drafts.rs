@@ -144,12 +144,11 @@ fn lookups_change_no_token_of_a_recurrent_model() {
 }
 
 /// Greedy answers of the trained model with its next-token block, against the accepted counts of another implementation.
-#[test]
-fn the_models_own_block_drafts() {
+fn the_models_own_block_drafts(backend: Backend) {
     let Some(path) = golden("ember/ember-qwen35moe-mtp-15m-Q4_K_M.gguf") else { return };
     let own = DraftSettings { model: Some(true), adapt: false, ..DraftSettings::default() };
-    let (plain, tokenizer) = open(&path, Backend::Reference, DraftSettings::default());
-    let (engine, _) = open(&path, Backend::Reference, own);
+    let (plain, tokenizer) = open(&path, backend, DraftSettings::default());
+    let (engine, _) = open(&path, backend, own);
     let chat = |text: &str| format!("<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n");
     let prompts = [
         (chat("Hello! Who are you?"), 64, 17.0 / 36.0),
@@ -179,6 +178,16 @@ fn the_models_own_block_drafts() {
     plain.shutdown();
 }
 
+#[test]
+fn the_models_own_block_drafts_by_its_definition() {
+    the_models_own_block_drafts(Backend::Reference);
+}
+
+#[test]
+fn the_models_own_block_drafts_on_the_processor() {
+    the_models_own_block_drafts(Backend::Cpu);
+}
+
 fn greedy() -> SamplingParams {
     SamplingParams { temperature: 0.0, ..SamplingParams::default() }
 }
@@ -193,5 +202,8 @@ fn the_models_own_block_changes_no_token() {
         adapt: false,
         ..DraftSettings::default()
     };
-    same_with_drafts(&path, Backend::Reference, &[own], 5);
+    same_with_drafts(&path, Backend::Reference, &[own.clone()], 5);
+    let one = DraftSettings { lookup: None, n_model: 1, ..own.clone() };
+    let adapts = DraftSettings { adapt: true, ..own.clone() };
+    same_with_drafts(&path, Backend::Cpu, &[own, one, adapts], 6);
 }

@@ -1,6 +1,7 @@
 //! The executor: admits a step, runs it, keeps the sequences.
 
 use super::admit::Admitted;
+use super::draft::CpuDrafter;
 use super::execute::{Batch, Buffers, Held, Machine, Show};
 use super::fixed::{FixedLayout, rings};
 use super::lower::{LowerFor, StoreParts, is_dense, lower};
@@ -10,9 +11,10 @@ use super::step::Lowered;
 use super::weights::WeightSource;
 use super::{CacheType, CpuError, CpuOptions};
 use crate::executor::{
-    Capacity, Executor, ExecutorShape, Question, Row, SequenceError, SequenceId, StepError, StepOutput,
-    check_questions,
+    Capacity, DraftAsk, Executor, ExecutorShape, Question, Row, SequenceError, SequenceId, StepError,
+    StepOutput, check_questions,
 };
+use crate::next_token::BlockOf;
 use bloomery_kernels_cpu::cpu::Cpu;
 use bloomery_kernels_cpu::kv::{Order, PAGE_TOKENS, PageLayout, PageStore, PartIndex, PartSpec, Run};
 use bloomery_program::{Graph, Op, PartRole, Program, StateKind};
@@ -32,6 +34,7 @@ pub struct CpuExecutor {
     /// Rows of the embedding table: tokens at or above it cannot be run.
     tokens: usize,
     work: Work,
+    drafter: Option<CpuDrafter>,
     lost: bool,
 }
 
@@ -70,7 +73,17 @@ impl CpuExecutor {
             return Err(CpuError::Program(what));
         }
         let (max_tokens, fuse) = (options.max_tokens, options.fuse);
-        let to = LowerFor { parts: &parts, fixed: &fixed, max_tokens, fuse };
+        let block = BlockOf::find(program).filter(|_| options.draft);
+        let drafter = block.as_ref().map(|of| CpuDrafter::new(program, of, &*source, options));
+        // A model runs without its block too.
+        let drafter = drafter.and_then(|drafter| {
+            drafter.unwrap_or_else(|error| {
+                tracing::warn!("the model's next-token block is not used: {error}");
+                None
+            })
+        });
+        let every_row = block.as_ref().filter(|_| drafter.is_some()).map(|of| of.name.as_str());
+        let to = LowerFor { parts: &parts, fixed: &fixed, max_tokens, fuse, every_row };
         let mut lowered = lower(program, graph, &*source, &to)?;
         let memory = plan(&mut lowered);
         let buffers = Buffers::new(&memory, &lowered, &*source)?;
@@ -109,6 +122,7 @@ impl CpuExecutor {
             shape,
             tokens: tokens.unwrap_or(n_vocab).min(n_vocab),
             work: Work::default(),
+            drafter,
             lost: false,
         })
     }
@@ -174,6 +188,13 @@ impl CpuExecutor {
             self.sequences.put_block(group.sequence, block);
         }
         work.advance(&mut self.sequences);
+        if let (Some(drafter), Some((slot, width))) = (&mut self.drafter, self.lowered.every_row) {
+            let hidden = &self.buffers.rows[slot.0];
+            for group in &work.groups {
+                let rows = group.first_row * width..(group.first_row + group.rows) * width;
+                drafter.follow(group.sequence, group.position, &hidden[rows]);
+            }
+        }
         self.lost = false;
         self.output(rows)
     }
@@ -240,6 +261,7 @@ impl Executor for CpuExecutor {
 
     fn drop_sequence(&mut self, sequence: SequenceId) {
         self.sequences.remove(sequence);
+        self.drafter.iter_mut().for_each(|drafter| drafter.forget(sequence));
     }
 
     fn len(&self, sequence: SequenceId) -> Result<usize, SequenceError> {
@@ -251,11 +273,15 @@ impl Executor for CpuExecutor {
     }
 
     fn truncate(&mut self, sequence: SequenceId, n: usize) -> Result<(), SequenceError> {
-        self.sequences.truncate(sequence, n)
+        self.sequences.truncate(sequence, n)?;
+        self.drafter.iter_mut().for_each(|drafter| drafter.cut(sequence, n));
+        Ok(())
     }
 
     fn copy_prefix(&mut self, source: SequenceId, target: SequenceId, n: usize) -> Result<(), SequenceError> {
-        self.sequences.copy_prefix(source, target, n)
+        self.sequences.copy_prefix(source, target, n)?;
+        self.drafter.iter_mut().for_each(|drafter| drafter.copy(source, target, n));
+        Ok(())
     }
 
     fn checkpoint(&mut self, sequence: SequenceId) -> Result<(), SequenceError> {
@@ -267,7 +293,9 @@ impl Executor for CpuExecutor {
     }
 
     fn take_back(&mut self, sequence: SequenceId, n: usize) -> Result<usize, SequenceError> {
-        self.sequences.take_back(sequence, n)
+        let n = self.sequences.take_back(sequence, n)?;
+        self.drafter.iter_mut().for_each(|drafter| drafter.cut(sequence, n));
+        Ok(n)
     }
 
     fn save(&self, sequence: SequenceId) -> Result<Vec<u8>, SequenceError> {
@@ -286,6 +314,15 @@ impl Executor for CpuExecutor {
 
     fn run(&mut self, rows: &[Row]) -> Result<StepOutput<'_>, StepError> {
         self.step(rows, None)
+    }
+
+    fn drafts(&self) -> bool {
+        self.drafter.is_some()
+    }
+
+    fn draft(&mut self, asks: &[DraftAsk<'_>], p_min: f32) -> Result<Vec<Vec<u32>>, SequenceError> {
+        let Some(drafter) = &mut self.drafter else { return Ok(vec![Vec::new(); asks.len()]) };
+        drafter.draft(&self.cpu, &*self.source, &self.sequences, asks, p_min)
     }
 
     fn decide(&mut self, tokens: &[u32], questions: &[Question]) -> Result<Vec<f32>, StepError> {
@@ -312,7 +349,7 @@ impl Executor for CpuExecutor {
             }
             hidden.extend_from_slice(&self.buffers.rows[slot.0][..part.len() * width]);
         }
-        self.sequences.remove(sequence);
+        self.drop_sequence(sequence);
         ran?;
         let machine = Machine { cpu: &self.cpu, source: &*self.source, lowered: &self.lowered };
         let Some(of) = &self.lowered.decision else { return Ok(Vec::new()) };
@@ -322,6 +359,7 @@ impl Executor for CpuExecutor {
 
     fn reset(&mut self) -> Result<(), StepError> {
         self.sequences.clear();
+        self.drafter.iter_mut().for_each(CpuDrafter::clear);
         self.lost = false;
         Ok(())
     }

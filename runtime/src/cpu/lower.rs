@@ -27,7 +27,7 @@ use bloomery_kernels_cpu::pointwise::{Function, GateLimits};
 use bloomery_kernels_cpu::rope::{RopeSpec, YarnSpec, frequencies};
 use bloomery_kernels_cpu::route::Score;
 use bloomery_program::op::{self, Attention, Pairing, Route};
-use bloomery_program::{Graph, Node, Op, OutputKind, Program, Shape, StateId, ValueId};
+use bloomery_program::{Graph, InputKind, Node, Op, OutputKind, Program, Shape, StateId, ValueId};
 use std::collections::HashMap;
 
 type Result<T> = std::result::Result<T, CpuError>;
@@ -53,9 +53,11 @@ pub(crate) struct LowerFor<'a> {
     pub max_tokens: usize,
     /// Join neighbours.
     pub fuse: bool,
+    /// The hidden output that is wanted of all rows.
+    pub every_row: Option<&'a str>,
 }
 
-/// Lowers the target graph.
+/// Lowers a graph.
 pub(crate) fn lower(
     program: &Program,
     graph: &Graph,
@@ -67,12 +69,19 @@ pub(crate) fn lower(
         return Err(CpuError::missing(missing));
     }
     let cut = graph.nodes.iter().rposition(|n| !n.op.is_row_local()).map_or(0, |i| i + 1);
+    let every_row = to.every_row.and_then(|name| {
+        let output = graph.outputs.iter().find(|o| o.kind == OutputKind::Hidden && o.name == name)?;
+        let made = graph.nodes.iter().position(|n| n.outs.iter().any(|o| o.value == output.value))?;
+        Some((output.value, made + 1))
+    });
+    let cut = cut.max(every_row.map_or(0, |(_, behind)| behind));
     let mut lowering = Lowering {
         graph,
         source,
         parts: to.parts,
         fixed: to.fixed,
         max_tokens: to.max_tokens,
+        every_row: every_row.map(|(value, _)| value),
         fuse: to.fuse,
         patterns: Patterns::new(graph, cut, to.fuse),
         out: Lowered::default(),
@@ -96,6 +105,7 @@ pub(crate) struct Lowering<'a> {
     pub(super) fixed: &'a FixedLayout,
     pub(super) max_tokens: usize,
     fuse: bool,
+    every_row: Option<ValueId>,
     pub(super) patterns: Patterns,
     out: Lowered,
     slot_of: HashMap<ValueId, Slot>,
@@ -113,7 +123,19 @@ pub(crate) struct Lowering<'a> {
 
 impl Lowering<'_> {
     fn run(&mut self) -> Result<()> {
+        for input in &self.graph.inputs {
+            if matches!(input.kind, InputKind::TargetHidden { .. }) {
+                let width = self.width(input.value);
+                let slot = self.new_slot(Class::Rows { width });
+                self.slot_of.insert(input.value, slot);
+                self.out.given = Some((slot, width));
+            }
+        }
         self.nodes(0..self.cut)?;
+        if let Some(value) = self.every_row {
+            let slot = self.slot_of.get(&value).copied();
+            self.out.every_row = slot.map(|slot| (slot, self.width(value)));
+        }
         self.cross_into_tail();
         self.nodes(self.cut..self.graph.nodes.len())?;
         for output in &self.graph.outputs {
@@ -126,7 +148,7 @@ impl Lowering<'_> {
             }
         }
         if self.out.logits.is_none() && self.out.decision.is_none() {
-            return Err(CpuError::Program("the target graph gives neither logits nor decisions".into()));
+            return Err(CpuError::Program("the graph gives neither logits nor decisions".into()));
         }
         Ok(())
     }

@@ -24,12 +24,18 @@ pub(crate) fn plan(lowered: &mut Lowered) -> MemoryPlan {
     }
     let end = lowered.steps.len();
     let trunk = lowered.decision.as_ref().map(|d| d.hidden);
-    for (slot, _) in lowered.logits.iter().chain(&lowered.hidden).chain(&trunk) {
+    let outputs = lowered.logits.iter().chain(&lowered.hidden).chain(&lowered.every_row);
+    for (slot, _) in outputs.chain(&trunk) {
         last[slot.0] = end;
     }
     let mut memory = MemoryPlan::default();
     let mut place: Vec<Option<usize>> = vec![None; classes.len()];
     let mut free: Vec<(Class, usize)> = Vec::new();
+    if let Some((slot, _)) = &mut lowered.given {
+        let number = take(&mut memory, &mut free, classes[slot.0]);
+        place[slot.0] = Some(number);
+        *slot = Slot(number);
+    }
     for (index, step) in lowered.steps.iter_mut().enumerate() {
         let mut ended = Vec::new();
         step.visit(&mut |slot, usage| {
@@ -47,7 +53,8 @@ pub(crate) fn plan(lowered: &mut Lowered) -> MemoryPlan {
         free.extend(ended);
     }
     let trunk = lowered.decision.as_mut().map(|d| &mut d.hidden);
-    for (slot, _) in lowered.logits.iter_mut().chain(&mut lowered.hidden).chain(trunk) {
+    let outputs = lowered.logits.iter_mut().chain(&mut lowered.hidden).chain(&mut lowered.every_row);
+    for (slot, _) in outputs.chain(trunk) {
         *slot = Slot(place[slot.0].unwrap_or(0));
     }
     memory

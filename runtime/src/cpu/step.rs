@@ -381,7 +381,7 @@ pub(crate) struct RopeOf {
     pub tail: bool,
 }
 
-/// The lowered target graph.
+/// A lowered graph.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Lowered {
     /// Steps over all rows, then (from `tail`) over the rows that want results.
@@ -395,6 +395,10 @@ pub(crate) struct Lowered {
     pub expert_buffers: Vec<(ExpertSpec, TensorRef)>,
     pub logits: Option<(Slot, usize)>,
     pub hidden: Option<(Slot, usize)>,
+    /// Hidden rows that are filled in before the steps run.
+    pub given: Option<(Slot, usize)>,
+    /// Hidden rows of all rows, for a drafter.
+    pub every_row: Option<(Slot, usize)>,
     /// The head of a decision model, in place of logits.
     pub decision: Option<DecisionOf>,
 }

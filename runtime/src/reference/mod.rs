@@ -11,11 +11,12 @@ use crate::executor::{
     Capacity, DraftAsk, Executor, ExecutorShape, Question, QuestionKind, Rollback, Row, SequenceError,
     SequenceId, StepError, StepOutput, check_questions,
 };
+use crate::next_token::{BlockOf, Drafter};
 use bloomery_gguf::GgufFile;
 use bloomery_program::{ModelFacts, Op, OutputKind, Program, StateKind, ValueId};
 use bloomery_reference::ops::decision;
 use bloomery_reference::{Reference, ReferenceError, States, Step};
-use draft::Drafter;
+use draft::ReferenceBlock;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -43,7 +44,7 @@ pub struct ReferenceExecutor {
     states: States,
     shape: ExecutorShape,
     settings: ReferenceSettings,
-    drafter: Option<Drafter>,
+    drafter: Option<(BlockOf, Drafter)>,
     next_sequence: u64,
     logits: Vec<f32>,
     hidden: Vec<f32>,
@@ -79,7 +80,8 @@ impl ReferenceExecutor {
             rollback: if rows_only { Rollback::Truncate } else { Rollback::Checkpoints },
             state_fingerprint: states.fingerprint() ^ xxhash_rust::xxh3::xxh3_64(&text),
         };
-        let drafter = Drafter::of(program).filter(|_| settings.draft);
+        let block = BlockOf::find(program).filter(|_| settings.draft);
+        let drafter = block.map(|of| (of.clone(), Drafter::new(of.width)));
         Ok(ReferenceExecutor {
             drafter,
             reference,
@@ -192,7 +194,7 @@ impl Executor for ReferenceExecutor {
 
     fn drop_sequence(&mut self, sequence: SequenceId) {
         self.states.remove(sequence.0);
-        self.drafter.iter_mut().for_each(|drafter| drafter.forget(sequence));
+        self.drafter.iter_mut().for_each(|(_, drafter)| drafter.forget(sequence));
     }
 
     fn len(&self, sequence: SequenceId) -> Result<usize, SequenceError> {
@@ -205,7 +207,7 @@ impl Executor for ReferenceExecutor {
 
     fn truncate(&mut self, sequence: SequenceId, n: usize) -> Result<(), SequenceError> {
         self.states.truncate(sequence.0, n).map_err(of_sequence)?;
-        self.drafter.iter_mut().for_each(|drafter| drafter.cut(sequence, n));
+        self.drafter.iter_mut().for_each(|(_, drafter)| drafter.cut(sequence, n));
         Ok(())
     }
 
@@ -226,7 +228,7 @@ impl Executor for ReferenceExecutor {
         }
         self.states.remove(target.0);
         self.states.copy(source.0, target.0, n).map_err(of_sequence)?;
-        self.drafter.iter_mut().for_each(|drafter| drafter.copy(source, target, n));
+        self.drafter.iter_mut().for_each(|(_, drafter)| drafter.copy(source, target, n));
         Ok(())
     }
 
@@ -240,7 +242,7 @@ impl Executor for ReferenceExecutor {
 
     fn take_back(&mut self, sequence: SequenceId, n: usize) -> Result<usize, SequenceError> {
         let n = self.states.take_back(sequence.0, n).map_err(of_sequence)?;
-        self.drafter.iter_mut().for_each(|drafter| drafter.cut(sequence, n));
+        self.drafter.iter_mut().for_each(|(_, drafter)| drafter.cut(sequence, n));
         Ok(n)
     }
 
@@ -301,8 +303,12 @@ impl Executor for ReferenceExecutor {
             Err(ReferenceError::Step(what)) => return Err(StepError::Malformed(what)),
             Err(other) => return Err(StepError::Executor(other.to_string())),
         };
-        if let Some(drafter) = &mut self.drafter {
-            drafter.follow(rows, &outputs);
+        if let Some((of, drafter)) = &mut self.drafter
+            && let Some(output) = outputs.iter().find(|o| o.kind == OutputKind::Hidden && o.name == of.name)
+        {
+            for (index, row) in rows.iter().enumerate() {
+                drafter.follow(row.sequence, row.position, output.table.row(index));
+            }
         }
         for (kind, wanted, buffer) in [
             (OutputKind::Logits, &wants_logits, &mut self.logits),
@@ -320,9 +326,9 @@ impl Executor for ReferenceExecutor {
     }
 
     fn draft(&mut self, asks: &[DraftAsk<'_>], p_min: f32) -> Result<Vec<Vec<u32>>, SequenceError> {
-        let Some(drafter) = &mut self.drafter else { return Ok(vec![Vec::new(); asks.len()]) };
-        let drafts = drafter.draft(&self.reference, &mut self.states, asks, p_min, self.shape.max_rows);
-        asks.iter().for_each(|ask| drafter.trim(ask.sequence));
+        let Some((of, drafter)) = &mut self.drafter else { return Ok(vec![Vec::new(); asks.len()]) };
+        let mut block = ReferenceBlock { reference: &self.reference, states: &mut self.states, of };
+        let drafts = drafter.draft(&mut block, asks, p_min, self.shape.max_rows);
         drafts.map_err(of_sequence)
     }
 
@@ -351,7 +357,7 @@ impl Executor for ReferenceExecutor {
 
     fn reset(&mut self) -> Result<(), StepError> {
         self.states = self.reference.states(self.settings.cache);
-        self.drafter.iter_mut().for_each(Drafter::clear);
+        self.drafter.iter_mut().for_each(|(_, drafter)| drafter.clear());
         Ok(())
     }
 }

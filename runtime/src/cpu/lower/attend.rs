@@ -114,7 +114,13 @@ impl Lowering<'_> {
     }
 
     /// A norm, and a gated unit whose other half it is.
-    pub(super) fn gated_norm(&mut self, node: &Node, eps: f32, group: u32, function: op::Function) -> Result<()> {
+    pub(super) fn gated_norm(
+        &mut self,
+        node: &Node,
+        eps: f32,
+        group: u32,
+        function: op::Function,
+    ) -> Result<()> {
         let norm = self.norm(node, eps, group)?;
         let (x, gate, width) = (self.operand(node, 0)?, self.operand(node, 1)?, self.width(node.ins[0]));
         let up = self.new_slot(Class::Rows { width });

@@ -41,7 +41,13 @@ impl Prepared {
         let (specs, parts) =
             crate::cpu::executor::page_parts(program, graph, options.cache_key, options.cache_value);
         let fixed = FixedLayout::new(program, graph, options.cache_key, options.cache_value);
-        let to = LowerFor { parts: &parts, fixed: &fixed, max_tokens: options.max_tokens, fuse: true };
+        let to = LowerFor {
+            parts: &parts,
+            fixed: &fixed,
+            max_tokens: options.max_tokens,
+            fuse: true,
+            every_row: None,
+        };
         let lowered = crate::cpu::lower::lower(program, graph, source, &to)?;
         let missing = kernel_set::missing_kernels(&lowered, source);
         if !missing.is_empty() {
