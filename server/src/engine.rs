@@ -68,6 +68,8 @@ pub struct Facts {
     pub vocab_type: u32,
     /// Entries of the vocabulary.
     pub n_vocab: usize,
+    /// The model's own next-token block drafts.
+    pub drafts: bool,
     /// Tokens that a request may have, prompt and answer together.
     pub n_ctx_slot: usize,
     /// Tokens that the model was trained on.

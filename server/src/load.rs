@@ -199,7 +199,8 @@ pub fn load(flags: &Flags, settings: &ServerSettings, progress: &Progress) -> Re
     let path = model_file(flags, progress)?;
     let model = Model::open(&open_options(flags, path)?, &mut progress.reading())?;
     progress.done();
-    let facts = facts(model.facts());
+    let mut facts = facts(model.facts());
+    facts.drafts = model.drafts();
     let tokenizer = Arc::clone(model.tokenizer());
     let template = template(settings, &facts, &tokenizer)?;
     let engine = Engine::start(model).map_err(LoadError::Thread)?;
@@ -245,6 +246,7 @@ fn facts(model: &ModelFacts) -> Facts {
             _ => 0,
         },
         n_vocab: model.n_vocab,
+        drafts: false,
         n_ctx_slot: model.n_ctx_slot,
         n_ctx_train: model.n_ctx_train,
         n_embd: model.n_embd,

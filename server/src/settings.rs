@@ -90,7 +90,7 @@ pub struct ServerSettings {
 }
 
 fn spec_types(flags: &Flags) -> String {
-    // What auto comes to is known once the model is read.
+    // What auto comes to is known once the model is read: `ServerSettings::spec_types`.
     let named = flags.draft.spec_type.iter().filter(|kind| **kind != SpecTypeFlag::Auto);
     let names = named.filter_map(clap::ValueEnum::to_possible_value);
     let names: Vec<String> = names.map(|name| name.get_name().to_owned()).collect();
@@ -98,6 +98,17 @@ fn spec_types(flags: &Flags) -> String {
 }
 
 impl ServerSettings {
+    /// Where drafts come from, `auto` resolved: `model_drafts` says that the model's own block does.
+    #[must_use]
+    pub fn spec_types(&self, model_drafts: bool) -> String {
+        const BLOCK: &str = "draft-mtp";
+        match (model_drafts, self.spec_types.as_str()) {
+            (true, "none") => BLOCK.to_owned(),
+            (true, named) if !named.split(',').any(|name| name == BLOCK) => format!("{BLOCK},{named}"),
+            (_, named) => named.to_owned(),
+        }
+    }
+
     /// From flags.
     ///
     /// # Errors

@@ -52,6 +52,7 @@ fn equals_the_cpu_bit_for_bit() {
                 cache_key: CacheType::F32,
                 cache_value: CacheType::F32,
                 fuse: true,
+                draft: false,
             };
             let mut cpu = CpuExecutor::new(&model.program, Arc::new(tensors.clone()), &options).unwrap();
             for chunk in [1, 10] {

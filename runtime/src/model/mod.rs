@@ -152,6 +152,12 @@ impl Model {
         self.on_card
     }
 
+    /// Its own next-token block drafts.
+    #[must_use]
+    pub fn drafts(&self) -> bool {
+        self.executor.drafts() && self.settings.draft.model != Some(false)
+    }
+
     /// The bare executor, for measurements without an engine.
     #[must_use]
     pub fn into_executor(self) -> Box<dyn Executor> {

@@ -76,6 +76,7 @@ pub async fn props(State(app): Shared) -> Answer {
         &props_json::Props {
             name: &s.name,
             defaults: &s.sampling,
+            spec_types: &s.spec_types(ready.served.facts.drafts),
             slots: s.slots,
             props: s.props,
             metrics: s.metrics,

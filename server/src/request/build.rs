@@ -157,7 +157,7 @@ impl Builder<'_> {
                 generation_prompt: opening.generation_prompt,
                 timings_per_token,
                 post_sampling_probs,
-                spec_types: settings.spec_types.clone(),
+                spec_types: settings.spec_types(self.facts.drafts),
             },
             verbose: fields.flag("verbose")?.unwrap_or(settings.verbose),
             return_tokens: fields.flag("return_tokens")?.unwrap_or(false),

@@ -13,6 +13,8 @@ pub struct Props<'a> {
     pub name: &'a str,
     /// The server's default settings.
     pub defaults: &'a SamplingParams,
+    /// Where drafts come from.
+    pub spec_types: &'a str,
     /// `/slots` is served.
     pub slots: bool,
     /// POST /props is accepted.
@@ -29,9 +31,11 @@ pub struct Props<'a> {
 #[must_use]
 pub fn props(facts: &Facts, props: &Props<'_>) -> Value {
     let c = props.capabilities;
+    let spec_types = props.spec_types.to_owned();
+    let params = Settings { spec_types, ..Settings::of_defaults(props.defaults.clone()) };
     json!({
         "default_generation_settings": {
-            "params": Settings::of_defaults(props.defaults.clone()).to_json(true),
+            "params": params.to_json(true),
             "n_ctx": facts.n_ctx_slot,
         },
         "total_slots": facts.n_slots,

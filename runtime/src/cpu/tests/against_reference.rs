@@ -17,6 +17,7 @@ pub fn options(threads: usize, fuse: bool) -> CpuOptions {
         cache_key: CacheType::F32,
         cache_value: CacheType::F32,
         fuse,
+        draft: false,
     }
 }
 

@@ -77,6 +77,7 @@ pub fn app_with(words: &[&str], speed: toy::Speed) -> Arc<App> {
             .unwrap_or_default()
     };
     let facts = Facts {
+        drafts: false,
         path: "demo.gguf".to_owned(),
         file_type: "Q4_K - Medium".to_owned(),
         vocab_type: 2,
