@@ -93,7 +93,7 @@ fn the_models_own_block_changes_no_token() {
         adapt: false,
         ..DraftSettings::default()
     };
-    same_with_drafts(declare, &path, Backend::Reference, &[own.clone()], 5);
+    same_with_drafts(declare, &path, Backend::Reference, std::slice::from_ref(&own), 5);
     let one = DraftSettings { lookup: None, n_model: 1, ..own.clone() };
     let adapts = DraftSettings { adapt: true, ..own.clone() };
     same_with_drafts(declare, &path, Backend::Cpu, &[own, one, adapts], 6);
