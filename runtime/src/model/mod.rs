@@ -313,7 +313,8 @@ impl Opened {
                     store_tokens: plan.store_tokens(),
                     cache_key: cpu_cache(options.cache_type_k),
                     cache_value: cpu_cache(options.cache_type_v),
-                    draft: options.draft.model != Some(false),
+                    // Only by name: where steps are short it was measured to lose.
+                    draft: options.draft.model == Some(true),
                     ..CpuOptions::default()
                 };
                 Ok(Box::new(CpuExecutor::new(program, self.file.clone(), &options)?))
