@@ -12,6 +12,8 @@ use bloomery_formats::WeightType;
 use std::arch::x86_64::*;
 
 const GROUP: usize = 256;
+/// How many bytes ahead of the arithmetic memory is asked for: the hardware's own requests end at every page.
+const AHEAD: usize = 4096;
 
 /// The lane sums of four registers, in their order, as f32.
 ///
@@ -93,8 +95,12 @@ unsafe fn run<W: Wide, D: RowGroup, const N: usize, const RUN: usize>(
     const { assert!(RUN <= MOST_GROUPS) };
     let bytes = D::block_bytes(ty);
     let blocks = &row[first * bytes..(first + RUN) * bytes];
-    // SAFETY: register arithmetic of what the caller has; loads go through checked slices.
+    // SAFETY: register arithmetic of what the caller has; loads go through checked slices; nothing need be readable where memory is asked for.
     unsafe {
+        let ahead = blocks.as_ptr().wrapping_add(AHEAD);
+        for line in 0..(RUN * D::block_bytes(ty)).div_ceil(64) {
+            _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(64 * line).cast());
+        }
         let none = [(_mm256_setzero_si256(), _mm256_setzero_si256()); N];
         let mut groups = [(none, D::Floats::default()); MOST_GROUPS];
         // Written out: as a loop it would keep the lanes in memory. No closure either: it would not be compiled for the instruction set.
