@@ -99,6 +99,15 @@ pub struct Question {
     pub options: Vec<Range<usize>>,
 }
 
+/// The answer of [`Executor::decide`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    /// One logit for every option, questions in order.
+    pub logits: Vec<f32>,
+    /// What the head took, after the prompt.
+    pub head: std::time::Duration,
+}
+
 /// Kind of a question, numbered as in the model's table of kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuestionKind {
@@ -297,12 +306,16 @@ pub trait Executor: Send {
         Ok(vec![Vec::new(); asks.len()])
     }
 
-    /// Answers a decision request: one logit for every option, questions in order. The prompt runs in a sequence of its own, which is
-    /// gone afterwards.
+    /// The program ends in a decision head: [`decide`](Executor::decide) has answers, and [`run`](Executor::run) has no logits.
+    fn decides(&self) -> bool {
+        false
+    }
+
+    /// Answers a decision request. The prompt runs in a sequence of its own, which is gone afterwards.
     ///
     /// # Errors
     /// As for `run`; [`StepError::Malformed`] too when the model takes no decisions or a span is empty or outside the prompt.
-    fn decide(&mut self, _tokens: &[u32], _questions: &[Question]) -> Result<Vec<f32>, StepError> {
+    fn decide(&mut self, _tokens: &[u32], _questions: &[Question]) -> Result<Decision, StepError> {
         Err(StepError::Malformed("this model takes no decision requests".into()))
     }
 

@@ -17,8 +17,8 @@ pub mod request;
 pub mod slot_file;
 
 pub use board::Board;
-pub use engine::{DraftSettings, Engine, EngineSettings, SlotFileReport, SlotReply, Ticket};
+pub use engine::{DecideReply, DraftSettings, Engine, EngineSettings, SlotFileReport, SlotReply, Ticket};
 pub use model::{
     Backend, CacheType, CardLayers, CardWishes, LoadProgress, Model, ModelFacts, OpenError, OpenOptions,
 };
-pub use request::{Event, Generate, RequestError};
+pub use request::{Decide, Decided, Event, Generate, RequestError};

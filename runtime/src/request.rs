@@ -2,7 +2,7 @@
 
 use bloomery_sampler::SamplingParams;
 
-use crate::slot_file::SlotFileError;
+use crate::{executor::Question, slot_file::SlotFileError};
 
 /// One generation. Nothing in it outlives the request.
 #[derive(Debug, Clone)]
@@ -32,6 +32,26 @@ pub struct Generate {
     /// Wall-clock budget of the generation phase, counted from its start and enforced once the text holds a new line
     /// (llama-server's `t_max_predict_ms`).
     pub t_max_predict_ms: Option<u64>,
+}
+
+/// One decision request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decide {
+    /// Token ids of the whole prompt.
+    pub prompt: Vec<u32>,
+    /// Its questions.
+    pub questions: Vec<Question>,
+}
+
+/// The answer of a decision request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decided {
+    /// One logit for every option, questions in order.
+    pub logits: Vec<f32>,
+    /// The prompt's pass, milliseconds.
+    pub prompt_ms: f64,
+    /// The head's, milliseconds.
+    pub head_ms: f64,
 }
 
 /// What the engine sends, in order: progress events, `Token`s, then exactly one of `Done` and `Failed`.

@@ -10,7 +10,7 @@ use std::{
 
 use bloomery_runtime::{
     board::Board,
-    request::{Event, Generate, RequestError},
+    request::{Decide, Decided, Event, Generate, RequestError},
 };
 use bloomery_tokenizer::Tokenizer;
 
@@ -21,6 +21,8 @@ pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub trait Engine: Send + Sync + 'static {
     /// Queues a generation. Dropping what comes back cancels it within a step.
     fn submit(&self, generate: Generate) -> Box<dyn Events>;
+    /// Answers a decision request. Dropping what comes back cancels one that has not begun.
+    fn decide(&self, decide: Decide) -> Later<Result<Decided, RequestError>>;
     /// The latest board. Never waits.
     fn board(&self) -> Arc<Board>;
     /// Writes a slot's state to a file.
@@ -84,6 +86,10 @@ pub struct Facts {
     pub n_slots: usize,
     /// The file's chat template.
     pub chat_template: Option<String>,
+    /// The file's template of decision requests.
+    pub decision_template: Option<String>,
+    /// The model answers decision requests and generates no text.
+    pub decides: bool,
     /// Text of the begin token, empty where there is none.
     pub bos_text: String,
     /// Text of the end token, empty where there is none.

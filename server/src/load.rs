@@ -16,7 +16,7 @@ use crate::{
     progress::Progress,
     seats,
     settings::ServerSettings,
-    template::{CHATML, ChatTemplate, Clock, TemplateError},
+    template::{CHATML, ChatTemplate, Clock, DecisionTemplate, TemplateError},
 };
 
 /// Why there is no model to serve.
@@ -203,8 +203,10 @@ pub fn load(flags: &Flags, settings: &ServerSettings, progress: &Progress) -> Re
     facts.drafts = model.drafts();
     let tokenizer = Arc::clone(model.tokenizer());
     let template = template(settings, &facts, &tokenizer)?;
+    let decision = decision_template(&facts)?;
     let engine = Engine::start(model).map_err(LoadError::Thread)?;
-    Ok(Ready { served: Served { engine: Arc::new(engine), tokenizer, facts: Arc::new(facts) }, template })
+    let served = Served { engine: Arc::new(engine), tokenizer, facts: Arc::new(facts) };
+    Ok(Ready { served, template, decision })
 }
 
 /// The template of a flag, else the file's, else ChatML. One of the file's that does not parse is no reason not to serve: every
@@ -234,6 +236,15 @@ fn template(
     }
 }
 
+/// The file's template of decision requests, where the model takes any.
+fn decision_template(facts: &Facts) -> Result<Option<DecisionTemplate>, TemplateError> {
+    let source = facts.decision_template.as_ref().filter(|_| facts.decides);
+    if facts.decides && source.is_none() {
+        tracing::warn!("the file has no template of decision requests (tokenizer.chat_template.systemone)");
+    }
+    source.map(|source| DecisionTemplate::new(source, Clock::SYSTEM)).transpose()
+}
+
 fn facts(model: &ModelFacts) -> Facts {
     Facts {
         path: model.path.to_string_lossy().into_owned(),
@@ -254,6 +265,8 @@ fn facts(model: &ModelFacts) -> Facts {
         size_bytes: model.size_bytes,
         n_slots: model.n_slots,
         chat_template: model.chat_template.clone(),
+        decision_template: model.decision_template.clone(),
+        decides: model.decides,
         bos_text: model.bos_text.clone(),
         eos_text: model.eos_text.clone(),
     }

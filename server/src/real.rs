@@ -9,7 +9,7 @@ use std::{
 use bloomery_runtime::{
     board::Board,
     engine::{SlotReply, Ticket},
-    request::{Event, Generate, RequestError},
+    request::{Decide, Decided, Event, Generate, RequestError},
 };
 
 use crate::engine::{Engine, Events, Later, SlotFile};
@@ -17,6 +17,12 @@ use crate::engine::{Engine, Events, Later, SlotFile};
 impl Engine for bloomery_runtime::Engine {
     fn submit(&self, generate: Generate) -> Box<dyn Events> {
         Box::new(Self::submit(self, generate))
+    }
+
+    fn decide(&self, decide: Decide) -> Later<Result<Decided, RequestError>> {
+        let answer = Self::decide(self, decide);
+        // An engine that has ended lets go of the question.
+        Box::pin(async move { answer.await.map_err(|_| RequestError::ShuttingDown)? })
     }
 
     fn board(&self) -> Arc<Board> {

@@ -6,8 +6,9 @@ use bloomery_sampler::{SamplerKind, SamplingParams};
 use serde_json::{Map, Value};
 
 use crate::{
-    flags::{Flags, SamplingFlags, SpecTypeFlag, WhenFlag},
+    flags::{ConfidenceFlag, Flags, SamplingFlags, SpecTypeFlag, WhenFlag},
     http::{Cors, Keys},
+    wire::decide::Confidence,
 };
 
 /// A flag whose value cannot be used.
@@ -65,6 +66,8 @@ pub struct ServerSettings {
     pub template_variables: Map<String, Value>,
     /// The template that flags name: its text.
     pub template: Option<String>,
+    /// What the confidence of a decision is.
+    pub confidence: Confidence,
     /// `__verbose` in every answer.
     pub verbose: bool,
     /// Silence after which a stream gets a comment.
@@ -148,6 +151,10 @@ impl ServerSettings {
             enable_thinking: flags.chat.reasoning != WhenFlag::Off,
             template_variables: template_variables(flags)?,
             template: template(flags)?,
+            confidence: match flags.chat.decision_confidence {
+                ConfidenceFlag::Margin => Confidence::Margin,
+                ConfidenceFlag::Top => Confidence::Top,
+            },
             verbose: flags.log.verbose,
             ping: u64::try_from(flags.http.sse_ping_interval)
                 .ok()

@@ -11,8 +11,8 @@ use super::step::Lowered;
 use super::weights::WeightSource;
 use super::{CacheType, CpuError, CpuOptions};
 use crate::executor::{
-    Capacity, DraftAsk, Executor, ExecutorShape, Question, Row, SequenceError, SequenceId, StepError,
-    StepOutput, check_questions,
+    Capacity, Decision, DraftAsk, Executor, ExecutorShape, Question, Row, SequenceError, SequenceId,
+    StepError, StepOutput, check_questions,
 };
 use crate::next_token::BlockOf;
 use bloomery_kernels_cpu::cpu::Cpu;
@@ -325,7 +325,11 @@ impl Executor for CpuExecutor {
         drafter.draft(&self.cpu, &*self.source, &self.sequences, asks, p_min)
     }
 
-    fn decide(&mut self, tokens: &[u32], questions: &[Question]) -> Result<Vec<f32>, StepError> {
+    fn decides(&self) -> bool {
+        self.lowered.decision.is_some()
+    }
+
+    fn decide(&mut self, tokens: &[u32], questions: &[Question]) -> Result<Decision, StepError> {
         let Some((slot, width)) = self.lowered.decision.as_ref().map(|d| d.hidden) else {
             return Err(StepError::Malformed("this model takes no decision requests".into()));
         };
@@ -352,9 +356,15 @@ impl Executor for CpuExecutor {
         self.drop_sequence(sequence);
         ran?;
         let machine = Machine { cpu: &self.cpu, source: &*self.source, lowered: &self.lowered };
-        let Some(of) = &self.lowered.decision else { return Ok(Vec::new()) };
+        let Some(of) = &self.lowered.decision else {
+            return Err(StepError::Malformed("this model takes no decision requests".into()));
+        };
+        let started = std::time::Instant::now();
         // The head touches no sequence: what fails here loses nothing.
-        machine.decide(of, &hidden, tokens, questions).map_err(|e| StepError::Malformed(e.to_string()))
+        let logits = machine
+            .decide(of, &hidden, tokens, questions)
+            .map_err(|e| StepError::Malformed(e.to_string()))?;
+        Ok(Decision { logits, head: started.elapsed() })
     }
 
     fn reset(&mut self) -> Result<(), StepError> {

@@ -6,8 +6,8 @@ use arc_swap::ArcSwap;
 use tokio::sync::oneshot;
 
 use super::{
-    draft::Drafting, prompt_cache::PromptCache, run::Pace, settings::EngineSettings, slot::Slot, task::Task,
-    vocabulary::Vocabulary,
+    decide::DecideJob, draft::Drafting, prompt_cache::PromptCache, run::Pace, settings::EngineSettings,
+    slot::Slot, task::Task, vocabulary::Vocabulary,
 };
 use crate::{
     board::{Board, Counters},
@@ -43,6 +43,7 @@ pub(crate) struct Core {
     /// Requests without a slot, oldest first.
     pub(super) waiting: VecDeque<Task>,
     pub(super) jobs: VecDeque<SlotJob>,
+    pub(super) decisions: VecDeque<DecideJob>,
     pub(super) cache: PromptCache,
     pub(super) counters: Counters,
     pub(super) pace: Pace,
@@ -74,6 +75,7 @@ impl Core {
             slots,
             waiting: VecDeque::new(),
             jobs: VecDeque::new(),
+            decisions: VecDeque::new(),
             cache: PromptCache::new(settings.cache_ram),
             counters: Counters::default(),
             pace: Pace::new(settings.decode_gap),
@@ -104,14 +106,20 @@ impl Core {
         self.jobs.push_back(job);
     }
 
+    pub fn add_decision(&mut self, job: DecideJob) {
+        self.decisions.push_back(job);
+    }
+
     /// There is something to do without another command.
     pub fn has_work(&self) -> bool {
-        !self.waiting.is_empty() || !self.jobs.is_empty() || self.slots.iter().any(|slot| !slot.is_idle())
+        let is_asked = !self.waiting.is_empty() || !self.jobs.is_empty() || !self.decisions.is_empty();
+        is_asked || self.slots.iter().any(|slot| !slot.is_idle())
     }
 
     /// One step: everybody who generates gets a token, and waiting prompts go on by a chunk.
     pub fn step(&mut self) {
         self.tick += 1;
+        self.decide_next();
         let mut plan = self.schedule();
         if !plan.rows.is_empty() {
             let outcome = self.run(&mut plan);
@@ -131,6 +139,7 @@ impl Core {
     pub fn shut_down(&mut self) {
         self.fail_all(&RequestError::ShuttingDown);
         self.jobs.clear();
+        self.decisions.clear();
         self.publish();
     }
 

@@ -6,6 +6,7 @@
 
 mod admission;
 mod core;
+mod decide;
 mod draft;
 mod postprocess;
 mod prompt_cache;
@@ -40,6 +41,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use self::{
     core::{Core, SavedSlot, SlotJob},
+    decide::DecideJob,
     task::{Limits, Task},
 };
 use crate::{
@@ -49,6 +51,7 @@ use crate::{
     slot_file::{SlotFileError, SlotState},
 };
 
+pub use decide::DecideReply;
 pub use draft::DraftSettings;
 pub use settings::EngineSettings;
 pub use vocabulary::{TokenizerVocabulary, Vocabulary};
@@ -99,6 +102,7 @@ pub type SlotReply = oneshot::Receiver<Result<SlotFileReport, RequestError>>;
 enum Command {
     Submit(Box<Task>),
     Job(SlotJob),
+    Decide(DecideJob),
     Shutdown,
 }
 
@@ -124,8 +128,12 @@ impl Engine {
             n_ctx_slot: settings.n_ctx_slot.min(shape.max_tokens),
             ..settings
         };
-        let limits =
-            Limits { n_vocab: shape.n_vocab, n_slots: settings.n_slots, n_ctx_slot: settings.n_ctx_slot };
+        let limits = Limits {
+            n_vocab: shape.n_vocab,
+            n_slots: settings.n_slots,
+            n_ctx_slot: settings.n_ctx_slot,
+            generates: !executor.decides(),
+        };
         let model_fingerprint = settings.model_fingerprint;
         let board = Arc::new(ArcSwap::from_pointee(Board::default()));
         let mut core =
@@ -290,6 +298,7 @@ fn take(core: &mut Core, command: Command) -> bool {
     match command {
         Command::Submit(task) => core.submit(*task),
         Command::Job(job) => core.add_job(job),
+        Command::Decide(job) => core.add_decision(job),
         Command::Shutdown => return false,
     }
     true

@@ -38,11 +38,16 @@ pub(crate) struct Limits {
     pub n_vocab: usize,
     pub n_slots: usize,
     pub n_ctx_slot: usize,
+    /// The executor has logits of a next token.
+    pub generates: bool,
 }
 
 impl Limits {
     pub fn check(&self, request: &Generate) -> Result<(), RequestError> {
         let invalid = |message: String| Err(RequestError::Invalid(message));
+        if !self.generates {
+            return invalid("this model answers decision requests and generates no text".into());
+        }
         if request.prompt.is_empty() {
             return invalid("the prompt is empty".into());
         }

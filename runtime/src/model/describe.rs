@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use bloomery_gguf::{GgufError, GgufFile, optional};
-use bloomery_program::Program;
+use bloomery_program::{OutputKind, Program};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{OpenOptions, Opened, plan::Plan};
@@ -43,6 +43,10 @@ pub struct ModelFacts {
     pub tokenizer_model: String,
     /// The seat's chat template, or the file's.
     pub chat_template: Option<String>,
+    /// The file's template of decision requests.
+    pub decision_template: Option<String>,
+    /// The model answers decision requests and generates no text.
+    pub decides: bool,
     /// Text of the begin token, empty where there is none.
     pub bos_text: String,
     /// Text of the end token, empty where there is none.
@@ -84,10 +88,18 @@ impl Opened {
             n_slots: plan.n_slots,
             tokenizer_model: optional(metadata.str("tokenizer.ggml.model"))?.unwrap_or_default().to_owned(),
             chat_template: program.chat.template.clone().or(own_template),
+            decision_template: optional(metadata.str("tokenizer.chat_template.systemone"))?
+                .map(str::to_owned),
+            decides: decides(program),
             bos_text: text(self.tokenizer.special().bos),
             eos_text: text(self.tokenizer.special().eos),
         })
     }
+}
+
+fn decides(program: &Program) -> bool {
+    let mut outputs = program.graphs.iter().flat_map(|graph| &graph.outputs);
+    outputs.any(|output| output.kind == OutputKind::Decision)
 }
 
 /// A few bytes of every tensor and the whole directory: enough to tell a file from its fine-tuned sister.

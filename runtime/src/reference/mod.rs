@@ -8,8 +8,8 @@ pub use bloomery_reference::CacheType;
 pub use weights::GgufWeights;
 
 use crate::executor::{
-    Capacity, DraftAsk, Executor, ExecutorShape, Question, QuestionKind, Rollback, Row, SequenceError,
-    SequenceId, StepError, StepOutput, check_questions,
+    Capacity, Decision, DraftAsk, Executor, ExecutorShape, Question, QuestionKind, Rollback, Row,
+    SequenceError, SequenceId, StepError, StepOutput, check_questions,
 };
 use crate::next_token::{BlockOf, Drafter};
 use bloomery_gguf::GgufFile;
@@ -19,6 +19,7 @@ use bloomery_reference::{Reference, ReferenceError, States, Step};
 use draft::ReferenceBlock;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Tokens of a page. Nothing is paged here: pages only count what the engine's admission goes by.
 const PAGE_TOKENS: usize = 32;
@@ -332,8 +333,12 @@ impl Executor for ReferenceExecutor {
         drafts.map_err(of_sequence)
     }
 
-    fn decide(&mut self, tokens: &[u32], questions: &[Question]) -> Result<Vec<f32>, StepError> {
-        if output_width(self.reference.program(), OutputKind::Decision).is_none() {
+    fn decides(&self) -> bool {
+        output_width(self.reference.program(), OutputKind::Decision).is_some()
+    }
+
+    fn decide(&mut self, tokens: &[u32], questions: &[Question]) -> Result<Decision, StepError> {
+        if !self.decides() {
             return Err(StepError::Malformed("this model takes no decision requests".into()));
         }
         check_questions(questions, tokens.len())?;
@@ -352,7 +357,8 @@ impl Executor for ReferenceExecutor {
         self.states.remove(sequence.0);
         let outputs = outputs.map_err(failed)?;
         let decision = outputs.into_iter().find(|o| o.kind == OutputKind::Decision);
-        Ok(decision.map(|o| o.table.data).unwrap_or_default())
+        // Head and prompt are one pass here: nobody measures this backend.
+        Ok(Decision { logits: decision.map(|o| o.table.data).unwrap_or_default(), head: Duration::ZERO })
     }
 
     fn reset(&mut self) -> Result<(), StepError> {

@@ -11,8 +11,8 @@ pub use docs::{BEGIN, END, flags_section};
 pub use llama_server::{LLAMA_SERVER, Row, Side, Standing};
 pub use normalise::{FlagError, normalise};
 pub use schema::{
-    BackendFlag, CacheTypeFlag, ChatFlags, Command, DraftFlags, EngineFlags, Flags, HttpFlags, LayersFlag,
-    LogFlags, ModelFlags, SamplingFlags, SeatFlags, SpecTypeFlag, WhenFlag,
+    BackendFlag, CacheTypeFlag, ChatFlags, Command, ConfidenceFlag, DraftFlags, EngineFlags, Flags,
+    HttpFlags, LayersFlag, LogFlags, ModelFlags, SamplingFlags, SeatFlags, SpecTypeFlag, WhenFlag,
 };
 
 /// Why a command line is not accepted.

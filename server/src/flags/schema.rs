@@ -358,6 +358,19 @@ pub struct ChatFlags {
     /// Reasoning effort for the template; "default" leaves it to the template.
     #[arg(long, value_name = "LEVEL", default_value = "default", env = "LLAMA_ARG_REASONING_EFFORT")]
     pub reasoning_effort: String,
+    /// What `confidence` is in the answer to a decision request: the margin over an even answer (as in llama.cpp), or the top
+    /// probability (as in the vendor's release).
+    #[arg(long, value_name = "MEANING", value_enum, default_value = "margin")]
+    pub decision_confidence: ConfidenceFlag,
+}
+
+/// Meanings of `confidence`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ConfidenceFlag {
+    /// How far the answer is from an even one.
+    Margin,
+    /// The probability of the likeliest option.
+    Top,
 }
 
 /// The HTTP side.

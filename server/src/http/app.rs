@@ -12,7 +12,7 @@ use crate::{
     engine::Served,
     request::build::Builder,
     settings::ServerSettings,
-    template::ChatTemplate,
+    template::{ChatTemplate, DecisionTemplate},
     wire::{settings::Settings, slots::Requests, unix_time},
 };
 
@@ -40,6 +40,8 @@ pub struct Ready {
     pub served: Served,
     /// The chat template.
     pub template: ChatTemplate,
+    /// The template of decision requests, where the model takes any and the file has one.
+    pub decision: Option<DecisionTemplate>,
 }
 
 impl App {

@@ -40,6 +40,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v1/chat/completions", post(routes::chat_completion))
         .route("/chat/completions/input_tokens", post(routes::count_chat_tokens))
         .route("/v1/chat/completions/input_tokens", post(routes::count_chat_tokens))
+        .route("/v1/systemone", post(routes::decide))
         .route("/lora-adapters", get(routes::lora_adapters).post(routes::later));
     for path in LATER {
         routes = routes.route(path, post(routes::later));
@@ -55,7 +56,7 @@ pub fn router(app: Arc<App>) -> Router {
 }
 
 /// Routes of llama-server that come later.
-const LATER: [&str; 18] = [
+const LATER: [&str; 17] = [
     "/v1/messages",
     "/v1/messages/count_tokens",
     "/v1/responses",
@@ -73,7 +74,6 @@ const LATER: [&str; 18] = [
     "/reranking",
     "/v1/rerank",
     "/v1/reranking",
-    "/v1/systemone",
 ];
 
 /// Cross-origin headers, the browser's question beforehand, the model's state, the key; then the route, whose panics end here.

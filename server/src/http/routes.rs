@@ -14,9 +14,10 @@ use serde_json::{Map, Value, json};
 use super::{App, Ready, generate};
 use crate::{
     error::{ApiError, JSON},
-    request::{self, build::Job, chat, fields::Fields, prompt},
+    request::{self, build::Job, chat, decide, fields::Fields, prompt},
     wire::{
-        answer::Shape, metrics as metrics_text, models as models_json, props as props_json, slots, unix_time,
+        answer::Shape, decide as decide_json, metrics as metrics_text, models as models_json,
+        props as props_json, slots, unix_time,
     },
 };
 
@@ -215,11 +216,38 @@ type Build = fn(&App, &Ready, &Map<String, Value>) -> Result<Job, ApiError>;
 async fn generated(State(app): Shared, request: Request, build: Build) -> Answer {
     let body = read(&app, request.into_body()).await?;
     let ready = ready(&app)?;
+    if ready.served.facts.decides {
+        let what = "This model answers decision requests and generates no text; POST /v1/systemone";
+        return Err(ApiError::NotSupported(what.to_owned()));
+    }
     let job = {
         let (app, ready) = (Arc::clone(&app), Arc::clone(&ready));
         aside(move || build(&app, &ready, &body)).await?
     };
     generate::run(&app, &ready, job).await
+}
+
+pub async fn decide(State(app): Shared, request: Request) -> Answer {
+    let body = read(&app, request.into_body()).await?;
+    let ready = ready(&app)?;
+    if !ready.served.facts.decides {
+        return Err(ApiError::NotSupported("This model is not a decision model".to_owned()));
+    }
+    let asked = {
+        let ready = Arc::clone(&ready);
+        aside(move || {
+            let Some(template) = &ready.decision else {
+                let what =
+                    "the file has no template of decision requests (tokenizer.chat_template.systemone)";
+                return Err(ApiError::NotSupported(what.to_owned()));
+            };
+            let served = &ready.served;
+            decide::asked(&body, template, &served.tokenizer, served.facts.n_ctx_slot)
+        })
+        .await?
+    };
+    let decided = ready.served.engine.decide(asked.decide.clone()).await?;
+    Ok(ok(&decide_json::answer(&app.settings.name, &asked, &decided, app.settings.confidence)))
 }
 
 pub async fn lora_adapters() -> Response {
@@ -234,8 +262,6 @@ pub async fn later(request: Request) -> ApiError {
         "This server does not support embeddings yet".to_owned()
     } else if end("/rerank") || end("/reranking") {
         "This server does not support reranking yet".to_owned()
-    } else if end("/systemone") {
-        "This model is not a decision model".to_owned()
     } else {
         format!("{path} is not supported by this server yet")
     })

@@ -2,6 +2,7 @@
 
 pub mod build;
 pub mod chat;
+pub mod decide;
 pub mod fields;
 pub mod known;
 pub mod prompt;

@@ -3,8 +3,9 @@
 mod builtin;
 mod capabilities;
 mod clock;
+mod decision;
 mod functions;
-mod json_text;
+pub mod json_text;
 mod messages;
 
 use minijinja::{Environment, ErrorKind};
@@ -13,6 +14,7 @@ use serde_json::{Map, Value};
 pub use builtin::{BUILTIN, CHATML, named_or_text};
 pub use capabilities::Capabilities;
 pub use clock::Clock;
+pub use decision::{DecisionTemplate, Part, Piece};
 pub use messages::{Continue, content_text};
 
 use crate::error::ApiError;
@@ -79,6 +81,20 @@ pub struct Rendered {
     pub prefill: String,
 }
 
+/// An environment with one template, called `chat`, and all that published templates call for.
+fn environment(source: &str, clock: Clock) -> Result<Environment<'static>, TemplateError> {
+    let mut environment = Environment::new();
+    environment.set_trim_blocks(true);
+    environment.set_lstrip_blocks(true);
+    environment.set_fuel(Some(FUEL));
+    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    functions::add(&mut environment, clock);
+    environment
+        .add_template_owned("chat", without_tracking(source))
+        .map_err(|error| TemplateError::Syntax(message_of(&error)))?;
+    Ok(environment)
+}
+
 impl ChatTemplate {
     /// Compiles a template. `strip` says for the begin and the end token whether the tokenizer adds it by itself, so that the
     /// template's own must go.
@@ -92,15 +108,7 @@ impl ChatTemplate {
         strip: (bool, bool),
         clock: Clock,
     ) -> Result<Self, TemplateError> {
-        let mut environment = Environment::new();
-        environment.set_trim_blocks(true);
-        environment.set_lstrip_blocks(true);
-        environment.set_fuel(Some(FUEL));
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        functions::add(&mut environment, clock);
-        environment
-            .add_template_owned("chat", without_tracking(source))
-            .map_err(|error| TemplateError::Syntax(message_of(&error)))?;
+        let environment = environment(source, clock)?;
         let names =
             environment.get_template("chat").map(|t| t.undeclared_variables(false)).unwrap_or_default();
         let mut template = Self {

@@ -3,6 +3,7 @@
 pub mod answer;
 pub mod chat;
 pub mod completion;
+pub mod decide;
 pub mod metrics;
 pub mod models;
 pub mod native;

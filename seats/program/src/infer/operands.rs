@@ -64,7 +64,9 @@ impl Context<'_> {
     }
     pub(super) fn dims(&self, role: &str, expected: &[u64]) -> Result<()> {
         let t = self.tensor(role)?;
-        if t.dims == expected { Ok(()) } else { Err(format!("{role} {:?}, expected {expected:?}", t.dims)) }
+        // Files leave out dimensions of 1 at the end.
+        let (found, wanted) = (without_ones(&t.dims), without_ones(expected));
+        if found == wanted { Ok(()) } else { Err(format!("{role} {:?}, expected {expected:?}", t.dims)) }
     }
     pub(super) fn vector(&self, role: &str, len: u64) -> Result<()> {
         if self.tensors.contains_key(role) { self.dims(role, &[len]) } else { Ok(()) }
@@ -126,4 +128,10 @@ pub(super) fn finite(name: &str, v: f32) -> Result<()> {
 
 pub(super) fn positive(name: &str, v: f32) -> Result<()> {
     if v.is_finite() && v > 0.0 { Ok(()) } else { Err(format!("{name} is {v}, expected a positive number")) }
+}
+
+/// Dimensions without those of 1 at the end.
+fn without_ones(dims: &[u64]) -> &[u64] {
+    let end = dims.iter().rposition(|n| *n != 1).map_or(0, |last| last + 1);
+    &dims[..end]
 }

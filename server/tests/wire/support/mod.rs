@@ -89,6 +89,8 @@ pub fn app_with(words: &[&str], speed: toy::Speed) -> Arc<App> {
         size_bytes: 17_000_000,
         n_slots,
         chat_template: Some(demo_template()),
+        decision_template: None,
+        decides: false,
         bos_text: text(tokenizer.special().bos),
         eos_text: text(tokenizer.special().eos),
     };
@@ -104,6 +106,7 @@ pub fn app_with(words: &[&str], speed: toy::Speed) -> Arc<App> {
     app.set_ready(Ready {
         served: Served { engine: Arc::new(engine), tokenizer, facts: Arc::new(facts) },
         template,
+        decision: None,
     });
     app
 }
