@@ -56,7 +56,12 @@ impl Bench {
         let seconds = Arc::new(Mutex::new(0));
         let (start, now) = (Instant::now(), seconds.clone());
         let clock = Box::new(move || start + Duration::from_secs(*now.lock().unwrap()));
-        let limits = Limits { n_vocab: N_VOCAB, n_slots: settings.n_slots, n_ctx_slot: settings.n_ctx_slot };
+        let limits = Limits {
+            n_vocab: N_VOCAB,
+            n_slots: settings.n_slots,
+            n_ctx_slot: settings.n_ctx_slot,
+            generates: true,
+        };
         let core = Core::new(Box::new(toy), Arc::new(ToyVocabulary), settings, board.clone(), clock);
         Self { core, seen, board, seconds, limits, next_id: 0 }
     }
