@@ -98,22 +98,12 @@ pub unsafe fn gemm<W: Tile>(
     let w = w.add((expert as usize * n as usize + column as usize) * row_bytes as usize);
     let groups = cols / 256;
 
-    stage::<W>(Buffer::new(0, W::STEP), w, row_bytes, columns, &x, groups, 0);
-    // Eight rows of weights each, by name: what is indexed by a loop would lie in local memory.
-    let (mut left, mut right) = ([[0.0f32; 4]; 2], [[0.0f32; 4]; 2]);
-    let mut group = 0;
-    while group < groups {
-        copies_wait::<0>();
-        sync();
-        let here = Buffer::new(group & 1, W::STEP);
-        if group + 1 < groups {
-            let next = Buffer::new((group + 1) & 1, W::STEP);
-            stage::<W>(next, w, row_bytes, columns, &x, groups, group + 1);
-        }
-        products::<W>(here, 16 * warp, lane, &mut left);
-        products::<W>(here, 16 * warp + 8, lane, &mut right);
-        group += 1;
-    }
+    // An expert seldom has many rows in a step of a few streams: then half of the work would be thrown away.
+    let (left, right) = if count <= TILE_ROWS / 2 {
+        walk::<W, 1>(w, row_bytes, columns, &x, groups)
+    } else {
+        walk::<W, 2>(w, row_bytes, columns, &x, groups)
+    };
 
     let mut m = 0;
     while m < 2 {
@@ -146,9 +136,41 @@ pub unsafe fn gemm<W: Tile>(
     }
 }
 
-/// Begins to bring a group of all rows.
+/// Sums of a warp: [sixteen rows of activations][the four of a lane], of its first eight rows of weights or the others.
+type Sums = [[f32; 4]; 2];
+
+/// All groups, for the first `16 * HALVES` rows of activations.
 #[inline(always)]
-unsafe fn stage<W: Tile>(
+unsafe fn walk<W: Tile, const HALVES: u32>(
+    w: *const u8,
+    row_bytes: u32,
+    columns: u32,
+    x: &Rows,
+    groups: u32,
+) -> (Sums, Sums) {
+    let (warp, lane) = (tid() >> 5, tid() & 31);
+    stage::<W, HALVES>(Buffer::new(0, W::STEP), w, row_bytes, columns, x, groups, 0);
+    // Eight rows of weights each, by name: what is indexed by a loop would lie in local memory.
+    let (mut left, mut right) = ([[0.0f32; 4]; 2], [[0.0f32; 4]; 2]);
+    let mut group = 0;
+    while group < groups {
+        copies_wait::<0>();
+        sync();
+        let here = Buffer::new(group & 1, W::STEP);
+        if group + 1 < groups {
+            let next = Buffer::new((group + 1) & 1, W::STEP);
+            stage::<W, HALVES>(next, w, row_bytes, columns, x, groups, group + 1);
+        }
+        products::<W, HALVES>(here, 16 * warp, lane, &mut left);
+        products::<W, HALVES>(here, 16 * warp + 8, lane, &mut right);
+        group += 1;
+    }
+    (left, right)
+}
+
+/// Begins to bring a group of the rows.
+#[inline(always)]
+unsafe fn stage<W: Tile, const HALVES: u32>(
     to: Buffer,
     w: *const u8,
     row_bytes: u32,
@@ -158,20 +180,20 @@ unsafe fn stage<W: Tile>(
     group: u32,
 ) {
     let mut i = tid();
-    while i < TILE_ROWS * 16 {
+    while i < HALVES * 16 * 16 {
         let (row, piece) = (i >> 4, 16 * (i & 15));
         let at = div(shared4(4 * row), x.used) as usize * groups as usize + group as usize;
         copy16(to.quants + row * QUANTS + piece, x.qs.add(256 * at + piece as usize).cast());
         i += THREADS;
     }
     let mut i = tid();
-    while i < TILE_ROWS * 8 {
+    while i < HALVES * 16 * 8 {
         let (row, piece) = (i >> 3, 4 * (i & 7));
         let at = div(shared4(4 * row), x.used) as usize * groups as usize + group as usize;
         copy4(to.sums + row * SUMS + piece, x.sums.cast::<u8>().add(32 * at + piece as usize));
         i += THREADS;
     }
-    if tid() < TILE_ROWS {
+    if tid() < HALVES * 16 {
         let at = div(shared4(4 * tid()), x.used) as usize * groups as usize + group as usize;
         copy4(to.scales + 4 * tid(), x.scales.add(at).cast());
     }
@@ -179,10 +201,10 @@ unsafe fn stage<W: Tile>(
     copies_commit();
 }
 
-/// Adds the values of a group: 32 rows of activations, eight of weights from `column` on. `sums[m][k]` belongs to row
+/// Adds the values of a group: `16 * HALVES` rows of activations, eight of weights from `column` on. `sums[m][k]` belongs to row
 /// `16 m + lane / 4 + 8 (k / 2)` and column `2 (lane mod 4) + k mod 2`.
 #[inline(always)]
-unsafe fn products<W: Tile>(b: Buffer, column: u32, lane: u32, sums: &mut [[f32; 4]; 2]) {
+unsafe fn products<W: Tile, const HALVES: u32>(b: Buffer, column: u32, lane: u32, sums: &mut Sums) {
     let (g, t) = (lane >> 2, lane & 3);
     let weights = b.weights + (column + g) * W::STEP;
     let scales = [
@@ -191,17 +213,17 @@ unsafe fn products<W: Tile>(b: Buffer, column: u32, lane: u32, sums: &mut [[f32;
     ];
     let (mut isum, mut msum) = ([[0i32; 4]; 2], [[0i32; 4]; 2]);
     let place = (g, t);
-    sub_block::<W, 0>(b, weights, &scales, place, &mut isum, &mut msum);
-    sub_block::<W, 1>(b, weights, &scales, place, &mut isum, &mut msum);
-    sub_block::<W, 2>(b, weights, &scales, place, &mut isum, &mut msum);
-    sub_block::<W, 3>(b, weights, &scales, place, &mut isum, &mut msum);
-    sub_block::<W, 4>(b, weights, &scales, place, &mut isum, &mut msum);
-    sub_block::<W, 5>(b, weights, &scales, place, &mut isum, &mut msum);
-    sub_block::<W, 6>(b, weights, &scales, place, &mut isum, &mut msum);
-    sub_block::<W, 7>(b, weights, &scales, place, &mut isum, &mut msum);
+    sub_block::<W, HALVES, 0>(b, weights, &scales, place, &mut isum, &mut msum);
+    sub_block::<W, HALVES, 1>(b, weights, &scales, place, &mut isum, &mut msum);
+    sub_block::<W, HALVES, 2>(b, weights, &scales, place, &mut isum, &mut msum);
+    sub_block::<W, HALVES, 3>(b, weights, &scales, place, &mut isum, &mut msum);
+    sub_block::<W, HALVES, 4>(b, weights, &scales, place, &mut isum, &mut msum);
+    sub_block::<W, HALVES, 5>(b, weights, &scales, place, &mut isum, &mut msum);
+    sub_block::<W, HALVES, 6>(b, weights, &scales, place, &mut isum, &mut msum);
+    sub_block::<W, HALVES, 7>(b, weights, &scales, place, &mut isum, &mut msum);
     let floats = [W::floats(&scales[0]), W::floats(&scales[1])];
     let mut m = 0;
-    while m < 2 {
+    while m < HALVES as usize {
         let mut k = 0;
         while k < 4 {
             let row = 16 * m as u32 + g + 8 * (k as u32 >> 1);
@@ -220,7 +242,7 @@ unsafe fn products<W: Tile>(b: Buffer, column: u32, lane: u32, sums: &mut [[f32;
 
 /// Adds the integers of sub-block `S`.
 #[inline(always)]
-unsafe fn sub_block<W: Tile, const S: u32>(
+unsafe fn sub_block<W: Tile, const HALVES: u32, const S: u32>(
     b: Buffer,
     weights: u32,
     scales: &[W::Scales; 2],
@@ -231,7 +253,7 @@ unsafe fn sub_block<W: Tile, const S: u32>(
     let (first, second) = W::values(weights, S, t);
     let pairs = [W::pair::<S>(&scales[0]), W::pair::<S>(&scales[1])];
     let mut m = 0;
-    while m < 2 {
+    while m < HALVES as usize {
         let row = 16 * m as u32 + g;
         let at = b.quants + row * QUANTS + 32 * S + 4 * t;
         let low = at + 8 * QUANTS;
