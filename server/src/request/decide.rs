@@ -36,6 +36,8 @@ pub struct Named {
     pub id: String,
     /// Its kind.
     pub kind: QuestionKind,
+    /// What is asked.
+    pub instructions: String,
     /// Keys and descriptions of its options, in the order of the request.
     pub options: Vec<(String, Value)>,
     /// For each option its place in the prompt.
@@ -68,11 +70,7 @@ pub fn asked(
         return Err(ApiError::field("questions", "must hold at least one question"));
     }
     let questions: Vec<Named> = questions.iter().map(|(id, q)| question(id, q)).collect::<Result<_, _>>()?;
-    let list: Vec<Value> = questions
-        .iter()
-        .zip(body["questions"].as_object().into_iter().flat_map(Map::values))
-        .map(|(named, given)| named.for_template(given))
-        .collect();
+    let list: Vec<Value> = questions.iter().map(Named::for_template).collect();
     let state = state.as_str().map_or_else(|| canonical(state), str::to_owned);
     let pieces = template.render(&state, &list)?;
     let mut prompt = Prompt::default();
@@ -86,7 +84,7 @@ pub fn asked(
 
 impl Named {
     /// What the template reads of it; its options in the order of the prompt.
-    fn for_template(&self, given: &Value) -> Value {
+    fn for_template(&self) -> Value {
         let mut options = vec![Value::Null; self.options.len()];
         for ((key, description), place) in self.options.iter().zip(&self.places) {
             options[*place] = json!({"key": key, "description": description});
@@ -96,13 +94,7 @@ impl Named {
             QuestionKind::Choice => "choice",
             QuestionKind::Score => "score",
         };
-        let instructions = match given.get("instructions") {
-            None | Some(Value::Null) => json!(self.id),
-            Some(Value::String(text)) if text.is_empty() => json!(self.id),
-            Some(text @ Value::String(_)) => text.clone(),
-            Some(other) => json!(canonical(other)),
-        };
-        json!({"id": self.id, "type": kind, "instructions": instructions, "options": options})
+        json!({"id": self.id, "type": kind, "instructions": self.instructions, "options": options})
     }
 }
 
@@ -163,7 +155,13 @@ fn question(id: &str, value: &Value) -> Result<Named, ApiError> {
     }
     let mut places = vec![0; options.len()];
     order.into_iter().enumerate().for_each(|(place, option)| places[option] = place);
-    Ok(Named { id: id.to_owned(), kind, options, places })
+    let instructions = match body.get("instructions") {
+        None | Some(Value::Null) => id.to_owned(),
+        Some(Value::String(text)) if text.is_empty() => id.to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => canonical(other),
+    };
+    Ok(Named { id: id.to_owned(), kind, instructions, options, places })
 }
 
 /// A prompt in the making.

@@ -91,7 +91,7 @@ mod tests {
 
     fn asked(kind: QuestionKind, keys: &[&str], places: &[usize]) -> Named {
         let options = keys.iter().map(|key| ((*key).to_owned(), Value::Null)).collect();
-        Named { id: "q".to_owned(), kind, options, places: places.to_vec() }
+        Named { id: "q".to_owned(), kind, instructions: String::new(), options, places: places.to_vec() }
     }
 
     #[test]
